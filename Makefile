@@ -16,7 +16,7 @@ FUZZ_SECONDS ?= 60
 ROUNDS ?= 200
 
 check: lint
-	$(CARGO) test --locked --workspace --exclude tpuscope-tests --exclude tpuscope-benches --exclude fake-libtpu --exclude fault-disk
+	$(CARGO) test --locked --workspace --exclude tpuscope-tests --exclude tpuscope-benches --exclude fake-libtpu --exclude fault-disk --exclude set-clock
 
 e2e:
 	$(CARGO) build --locked --workspace

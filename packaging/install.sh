@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # install.sh [--network] BINARY [DESTDIR]: puts a built tpuscope, its unit, man pages, completions, documents, alert rules and Slurm hooks where
 # Debian and systemd expect them. With no DESTDIR it also makes the user and the directories; it never starts the service.
-# --network also writes a drop-in that lets the service talk to other hosts, which the unit forbids: api.remote, api.metrics and uploads need it.
+# --network also writes a drop-in that lets the service talk to other hosts, which the unit forbids: api.remote, api.metrics and uploads and the
+# exporters to other hosts need it.
 # install.sh --remove [DESTDIR]: stops the service and removes all of it. Settings, an edited drop-in, sessions and the user stay.
 #
 # It needs the files of its repository beside it, and runs BINARY for the man pages, completions and settings. What an
@@ -9,7 +10,7 @@
 # as an installer wrote them.
 set -euo pipefail
 
-usage() { sed -n '2,5s/^# //p' "$0"; }
+usage() { sed -n '2,6s/^# //p' "$0"; }
 
 # The drop-in, and a copy of what the installer wrote.
 drop_in=/etc/systemd/system/tpuscope.service.d/network.conf
@@ -18,8 +19,9 @@ written=/usr/share/tpuscope/network.conf
 network_text() {
   cat <<'TEXT'
 # Written by install.sh --network. tpuscope may be reached from, and may reach, every address: what it serves there is
-# decided by api.remote, and by api.metrics with its web configuration, and where it uploads to by [[destination]] in the settings.
-# Without uploads to a bucket, name the addresses of your callers and your Prometheus here to allow only those.
+# decided by api.remote, and by api.metrics with its web configuration, and where it connects to by [[destination]] (uploads),
+# [export.otlp] and [export.cloud_monitoring]. Only where it does none of these three can the addresses of your callers and your Prometheus
+# stand here alone: cloud services and the name servers that they need have no few fixed addresses.
 [Service]
 IPAddressAllow=any
 TEXT

@@ -449,9 +449,10 @@ fn an_output_folder_that_cannot_be_written_is_found_before_the_window() {
     for file in ["file", "file/deeper"] {
         capture(folder.path(), &fake.target(), &["--output", file]).failed(7, "file is not a folder");
     }
-    // A read-only file system stops root too.
+    // A file system that takes no folders stops root too.
     let ended = capture(folder.path(), &fake.target(), &["--output", "/proc/tpuscope"]);
-    assert!(ended.code == Some(4) && ended.stderr.contains("cannot create"), "{ended:?}");
+    assert!(ended.code == Some(5) && ended.stderr.contains("cannot create"), "{ended:?}");
+    assert!(ended.stderr.contains("no folder can be created there"), "{ended:?}");
     assert_eq!(fake.seen().profiles.len(), 0);
 }
 

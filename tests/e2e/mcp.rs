@@ -1,6 +1,7 @@
 //! `tpuscope mcp`, called by the client of the Python package `mcp`.
 
 use std::{
+    fs::File,
     io::Write,
     os::unix::net::UnixListener,
     path::Path,
@@ -13,7 +14,7 @@ use fakes::{
     running_agent::{Home, RunningAgent},
     wait::eventually,
 };
-use nix::sys::signal::Signal;
+use nix::{pty::openpty, sys::signal::Signal};
 use serde_json::{Value, json};
 
 use crate::{goodput::live::JobHost, schema::Schema};
@@ -233,6 +234,23 @@ fn answered(socket: &Path, lines: &[String]) -> (Vec<Value>, Option<i32>) {
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     (text.lines().map(|line| serde_json::from_str(line).unwrap()).collect(), output.status.code())
+}
+
+#[test]
+fn on_a_terminal_it_says_that_it_waits_for_a_client() {
+    let terminal = openpty(None, None).unwrap();
+    let mut command = Command::new(tpuscope());
+    command.arg("mcp").stdin(Stdio::from(terminal.slave)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    without_inherited_settings(&mut command);
+    let child = command.spawn().unwrap();
+    // The command has the only other end.
+    drop(command);
+    // Ctrl-D.
+    File::from(terminal.master.try_clone().unwrap()).write_all(b"\x04").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b""[..]));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("a client of the Model Context Protocol") && said.lines().count() == 1, "{said}");
 }
 
 fn request(id: &Value, method: &str, params: &Value) -> String {

@@ -123,6 +123,13 @@ impl Agent {
         capture_in_window(&[job.to_owned()], || command::start(self.home.path(), &arguments))
     }
 
+    /// How many sockets it has open.
+    pub(super) fn sockets(&self) -> usize {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().flatten();
+        let targets = open.filter_map(|entry| fs::read_link(entry.path()).ok());
+        targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
+    }
+
     pub(super) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }

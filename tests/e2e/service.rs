@@ -139,6 +139,30 @@ fn the_installer_prints_its_usage() {
     }
 }
 
+/// The archive of docs/rollout.md, packed by the line of the page, has all that the installer needs.
+#[test]
+fn the_archive_for_many_hosts_can_be_installed() {
+    let page = fs::read_to_string(workspace().join("docs/rollout.md")).expect("the page is there");
+    let pack = page.lines().find(|line| line.starts_with("tar -czf tpuscope.tar.gz")).expect("the line");
+    let hosts = tempfile::tempdir().expect("a temporary folder");
+    let archive = hosts.path().join("tpuscope.tar.gz");
+    let program = tempfile::tempdir().expect("a temporary folder");
+    fs::create_dir_all(program.path().join("target/dist")).expect("writable");
+    fs::copy(tpuscope(), program.path().join("target/dist/tpuscope")).expect("the binary can be copied");
+    let packed = pack.replace("tpuscope.tar.gz", &archive.display().to_string()).replace(
+        "target/dist/tpuscope",
+        &format!("-C {} target/dist/tpuscope -C \"$PWD\"", program.path().display()),
+    );
+    let script = format!(
+        "set -e; {packed}; cd {}; tar -xzf tpuscope.tar.gz; packaging/install.sh target/dist/tpuscope \"$PWD/root\"",
+        hosts.path().display()
+    );
+    let output =
+        Command::new("bash").arg("-c").arg(script).current_dir(workspace()).output().expect("bash runs");
+    assert!(output.status.success(), "{output:?}");
+    assert!(hosts.path().join("root/usr/share/tpuscope/python/tpuscope/marks.py").exists());
+}
+
 #[test]
 fn the_links_of_the_installed_pages_lead_to_installed_files() {
     let root = tempfile::tempdir().expect("a temporary folder");

@@ -21,14 +21,11 @@ const PROFILER_PORT: &str = "19012";
 fn image() {
     let context = tempfile::tempdir().expect("a temporary folder");
     std::fs::copy(tpuscope(), context.path().join("tpuscope")).expect("the binary can be copied");
-    std::fs::copy(workspace().join("LICENSE"), context.path().join("LICENSE"))
-        .expect("the licence can be copied");
-    let hooks = context.path().join("packaging/slurm");
-    std::fs::create_dir_all(&hooks).expect("writable");
-    for hook in std::fs::read_dir(workspace().join("packaging/slurm")).expect("the hooks are there") {
-        let hook = hook.expect("a hook");
-        std::fs::copy(hook.path(), hooks.join(hook.file_name())).expect("a hook can be copied");
-    }
+    let shipped = ["LICENSE", "packaging/slurm", "docs"];
+    let mut copy = Command::new("cp");
+    copy.args(["-r", "--parents"]).args(shipped).arg(context.path());
+    let status = copy.current_dir(workspace()).status().expect("cp runs");
+    assert!(status.success(), "{status}");
     let arguments = [format!("BASE={}", base_image()), "BINARY=tpuscope".into()];
     build(context.path(), &workspace().join("packaging/Containerfile"), IMAGE, &arguments);
 }

@@ -16,7 +16,10 @@ use fakes::{
     small_disk::SmallDisk,
     wait::eventually,
 };
-use nix::sys::signal::Signal;
+use nix::{
+    mount::{MsFlags, mount},
+    sys::signal::Signal,
+};
 
 use crate::goodput::{self, file, golden, live::JobHost, vector};
 
@@ -277,13 +280,14 @@ fn a_folder_that_cannot_be_written_is_said_once_and_written_later() {
     marks(&agent, &["JOB", "--start"]);
     marks(&agent, &["STEP", "--step", "0"]);
     marks(&agent, &["STEP", "--step", "1"]);
-    let failures = || -> f64 {
+    let failures = |reason: &str| -> f64 {
         let page = agent.get("/metrics", "").body;
-        let series = "tpuscope_export_failures_total{exporter=\"tensorboard\",reason=\"folder\"} ";
-        let line = page.lines().find_map(|line| line.strip_prefix(series));
+        let series =
+            format!("tpuscope_export_failures_total{{exporter=\"tensorboard\",reason=\"{reason}\"}} ");
+        let line = page.lines().find_map(|line| line.strip_prefix(&*series));
         line.map_or(0.0, |value| value.parse().unwrap())
     };
-    eventually("three failures", || (failures() >= 3.0).then_some(()));
+    eventually("three failures", || (failures("folder") >= 3.0).then_some(()));
     let said = agent.log().matches("event files for TensorBoard cannot be written").count();
     assert_eq!(said, 1, "{}", agent.log());
     // Somebody else's link in the place of the job's folder.
@@ -297,10 +301,40 @@ fn a_folder_that_cannot_be_written_is_said_once_and_written_later() {
     fs::rename(&job, directory.path().join("moved")).unwrap();
     fs::remove_dir_all(directory.path().join("moved")).unwrap();
     symlink(elsewhere.path(), &job).unwrap();
-    let before = failures();
-    eventually("a link is refused", || (failures() > before).then_some(()));
+    eventually("a link is refused", || (failures("link") > 0.0).then_some(()));
     assert!(agent.log().contains("is a link or no folder"), "{}", agent.log());
     assert_eq!(event_files(elsewhere.path()), [""; 0].map(PathBuf::from));
+}
+
+#[test]
+fn two_agents_share_a_folder_once_it_is_not_read_only_any_more() {
+    let disk = SmallDisk::new();
+    let mounted = |flags: MsFlags| {
+        mount(None::<&str>, disk.path(), None::<&str>, MsFlags::MS_REMOUNT | flags, None::<&str>).unwrap();
+    };
+    mounted(MsFlags::MS_RDONLY);
+    let boards = Boards::new(disk.path());
+    let agents = [Home::new(), Home::new()].map(|home| boards.agent(home));
+    for agent in &agents {
+        for words in [&["JOB", "--start"][..], &["STEP", "--step", "0"], &["STEP", "--step", "1"]] {
+            marks(agent, words);
+        }
+    }
+    for agent in &agents {
+        eventually("the log says so", || agent.log().contains("Read-only file system").then_some(()));
+        assert!(agent.log().contains("ReadWritePaths="), "{}", agent.log());
+    }
+    mounted(MsFlags::empty());
+    // Each has a file of its own in the run of the job, and TensorBoard shows the points of both.
+    let points = || {
+        let sizes = boards.files("/goodput/").into_iter().map(|path| fs::metadata(path).unwrap().len());
+        sizes.collect::<Vec<_>>()
+    };
+    let first = eventually("two files", || Some(points()).filter(|sizes| sizes.len() == 2));
+    eventually("both grow", || points().iter().zip(&first).all(|(now, before)| now > before).then_some(()));
+    let board = read("files", disk.path());
+    let (_, run) = board.iter().find(|(run, _)| run.ends_with("/goodput")).unwrap();
+    assert!(run["goodput/goodput"].len() >= 4, "{run:?}");
 }
 
 #[test]

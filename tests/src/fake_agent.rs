@@ -7,7 +7,7 @@ use std::{
     io,
     path::Path,
     pin::Pin,
-    sync::mpsc as std_mpsc,
+    sync::{Arc, mpsc as std_mpsc},
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -22,7 +22,7 @@ use proto::tpuscope::v1::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::UnixListener,
-    sync::oneshot,
+    sync::{Notify, oneshot},
 };
 use tokio_stream::{Stream, StreamExt, iter, wrappers::UnixListenerStream};
 use tonic::{
@@ -55,6 +55,8 @@ pub struct FakeAgent {
     pub keeps_time: bool,
     /// How long before the window it wants to know the start.
     pub lead: Duration,
+    /// Whether it has something of the past, and is dead when it is asked for it.
+    pub dies_in_snapshot: bool,
 }
 
 /// A running fake.
@@ -80,6 +82,7 @@ impl Default for FakeAgent {
             pause: Duration::ZERO,
             keeps_time: false,
             lead: Duration::ZERO,
+            dies_in_snapshot: false,
         }
     }
 }
@@ -122,13 +125,17 @@ impl FakeAgent {
     ) where
         S: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
     {
-        let service = Service { agent: self, started };
+        let dead = Arc::new(Notify::new());
+        let service = Service { agent: self, started, dead: Arc::clone(&dead) };
         let server = Server::builder()
             .add_service(host_server::HostServer::new(service.clone()))
             .add_service(captures_server::CapturesServer::new(service.clone()))
             .add_service(recorder_server::RecorderServer::new(service.clone()))
             .add_service(sessions_server::SessionsServer::new(service));
-        server.serve_with_incoming(connections).await.expect("it serves");
+        tokio::select! {
+            served = server.serve_with_incoming(connections) => served.expect("it serves"),
+            () = dead.notified() => {}
+        }
     }
 }
 
@@ -155,6 +162,8 @@ impl Drop for RunningFakeAgent {
 struct Service {
     agent: FakeAgent,
     started: std_mpsc::Sender<i64>,
+    /// Ends it with all connections.
+    dead: Arc<Notify>,
 }
 
 impl Service {
@@ -287,7 +296,7 @@ impl captures_server::Captures for Service {
 impl recorder_server::Recorder for Service {
     type SnapshotStream = Replies<api::SnapshotEvent>;
 
-    /// It has nothing.
+    /// It has nothing, or dies soon.
     async fn plan_snapshot(
         &self,
         request: Request<api::SnapshotRequest>,
@@ -300,15 +309,17 @@ impl recorder_server::Recorder for Service {
             message: "nothing was recorded".into(),
             ..api::CaptureFailure::default()
         };
+        let failure = (!self.agent.dies_in_snapshot).then_some(failure);
         let (peer, host) = (self.peer(), self.agent.host.clone());
-        Ok(Response::new(api::SnapshotPlan { peer, host, failure: Some(failure), ..Default::default() }))
+        Ok(Response::new(api::SnapshotPlan { peer, host, processes: 1, failure, ..Default::default() }))
     }
 
     async fn snapshot(
         &self,
         _: Request<api::SnapshotRequest>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
-        never()
+        self.dead.notify_one();
+        std::future::pending().await
     }
 
     async fn set(

@@ -36,6 +36,7 @@ pub mod python_peer;
 pub mod running_agent;
 pub mod scripted_job;
 pub mod server_thread;
+pub mod set_clock;
 pub mod simulated_hosts;
 pub mod slurm_cluster;
 pub mod small_disk;

@@ -21,7 +21,7 @@ mod jobs;
 mod libtpu;
 pub mod lifecycle;
 mod mark;
-mod mcp;
+pub mod mcp;
 pub mod output;
 mod output_path;
 mod profilers;

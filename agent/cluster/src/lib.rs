@@ -7,6 +7,7 @@
 pub mod channel;
 pub mod clock_offset;
 pub mod dial;
+mod going_away;
 pub mod hosts;
 pub mod identity;
 pub mod reach;

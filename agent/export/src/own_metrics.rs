@@ -36,7 +36,7 @@ pub fn started(at: Timestamp) {
 }
 
 /// Counts what one exporter sends. What is off is not counted.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct ExportCounters(&'static str);
 
 impl ExportCounters {

@@ -28,7 +28,7 @@ use model::{
 use store::marks::{Appended, MarkBatch};
 
 /// The name of the ledger that answers from marks.
-const LEDGER: &str = "exact";
+pub(crate) const LEDGER: &str = "exact";
 /// Upper bounds of the buckets of step times, in seconds.
 const BOUNDS: [f64; 15] =
     [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0];

@@ -317,12 +317,12 @@ catalog! {
     );
     TPU_JOB_SCHEDULING_GOODPUT_RATIO = gauge(
         "tpu_job_scheduling_goodput_ratio", Ratio, JOB_LEDGER,
-        "Share of the observed time since its first second in which a running job had all of its chips open, as this host sees it.",
+        "Share of the observed time since its first second in which a running job had all of its chips open, by its marks in which it was not down, as this host sees it.",
         []
     );
     TPU_JOB_GOODPUT_COVERAGE_RATIO = gauge(
         "tpu_job_goodput_coverage_ratio", Ratio, JOB_LEDGER,
-        "Known share of the time of a running job, as this host sees it.",
+        "Known share of the time of a running job, by its marks the share of them that is kept, as this host sees it.",
         []
     );
     TPU_JOB_DISRUPTIONS_TOTAL = counter(

@@ -6,12 +6,13 @@ use std::{
     net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
+use rustix::net::{SendAncillaryBuffer, SendFlags};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
     sync::mpsc,
     time::Sleep,
@@ -34,6 +35,8 @@ const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 /// A TCP connection whose peer acknowledges nothing for this long is closed.
 const USER_TIMEOUT_MS: u32 = 20_000;
+/// What is at least as large is a whole frame of an answer, after which a frame follows at once.
+const WHOLE_FRAME: usize = 16 << 10;
 
 /// A listener, TCP or Unix.
 #[derive(Debug)]
@@ -285,7 +288,11 @@ impl AsyncWrite for ServerConnection {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check_slot(context)?;
+        // Other connections have answers whose last frame is whole, and waits.
+        let joins = matches!(self.info, ConnectInfo::Loopback(_))
+            && bytes.iter().map(|part| part.len()).sum::<usize>() >= WHOLE_FRAME;
         match &mut self.stream {
+            Stream::Tcp(stream) if joins => poll_write_more(stream, context, bytes),
             Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
         }
@@ -293,6 +300,27 @@ impl AsyncWrite for ServerConnection {
 
     fn is_write_vectored(&self) -> bool {
         true
+    }
+}
+
+/// Writes what more follows at once: the kernel joins the frames of an answer into packets as large as the loopback takes.
+/// A packet for each frame, with a wakeup of the client, would cost more than the copy of its bytes. What does not fill a
+/// packet waits for the next write, at most 200 ms.
+fn poll_write_more(
+    stream: &TcpStream,
+    context: &mut Context<'_>,
+    bytes: &[io::IoSlice<'_>],
+) -> Poll<io::Result<usize>> {
+    let send = || {
+        let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+        Ok(rustix::net::sendmsg(stream, bytes, &mut SendAncillaryBuffer::default(), flags)?)
+    };
+    loop {
+        ready!(stream.poll_write_ready(context))?;
+        match stream.try_io(Interest::WRITABLE, send) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            written => return Poll::Ready(written),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use export::{OwnMetrics, TextFormat};
 use jobs::ledger::LiveLedgers;
-use marks::step_series::StepSeries;
+use marks::{ledger_series::LedgerSeries, step_series::StepSeries};
 use model::{
     label::CHIP,
     sample::Sample,
@@ -84,6 +84,8 @@ pub struct HostApiInputs {
     pub steps: Arc<StepTimes>,
     /// The same, by marks.
     pub marked_steps: Arc<StepSeries>,
+    /// Where the time of the workloads goes, by marks.
+    pub marked_ledgers: Arc<LedgerSeries>,
     /// What an administrator should know of the certificates; `None`: there are none.
     pub certificates: Option<watch::Receiver<Vec<String>>>,
 }
@@ -208,8 +210,9 @@ impl HostApi {
         let ledgers = self.inputs.ledgers.samples(now);
         let running = Arc::clone(&self.inputs.snapshot.borrow().running);
         let steps = self.inputs.marked_steps.samples(&running, now);
+        let marked = self.inputs.marked_ledgers.samples(&running, now);
         let mut samples = view.samples(now);
-        samples.extend(ledgers.iter().chain(&steps));
+        samples.extend(ledgers.iter().chain(&marked).chain(&steps));
         export(&samples, &self.inputs.own, now);
     }
 }

@@ -1,7 +1,9 @@
 //! Versions of jaxlib that stop the process for ever when it is profiled from outside. Must never let a capture or the
 //! recorder ask such a process by itself.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::collections::BTreeMap;
+
+use xprof::client::Target;
 
 /// The version of a process' jaxlib if that takes Python's lock twice at the begin of a profile, and so never goes on: where
 /// TensorFlow cannot be imported, 0.7.0, 0.7.2, 0.8.0 and 0.8.2 were seen to, 0.9.2 was not. `versions` are those of its
@@ -22,9 +24,10 @@ pub(crate) fn reason(version: &str) -> String {
 }
 
 /// The same for a capture, with the way to make it all the same: no capture of many hosts names a profiler.
-pub(crate) fn left_out(version: &str, at: SocketAddr) -> String {
+pub(crate) fn left_out(version: &str, at: &Target) -> String {
     format!(
-        "{}, or, if Python finds TensorFlow elsewhere, run `tpuscope capture --target {at}` on this host",
+        "{}, or, if Python finds TensorFlow elsewhere, run `tpuscope capture --target {at} --allow-old-jaxlib` on \
+         this host",
         reason(version)
     )
 }

@@ -55,6 +55,8 @@ pub struct Targets {
     pub missing: Vec<Missing>,
     /// Warnings about the whole session.
     pub warnings: Vec<String>,
+    /// Processes of the caller that have no usable profiler and hold no chip.
+    pub unusable: usize,
     /// Processes that the caller may not profile.
     pub denied: usize,
     /// Those among them that are of the caller's user, in another pid namespace.
@@ -206,6 +208,21 @@ pub fn of_workloads(
 }
 
 impl Targets {
+    /// Leaves out the processes that a profile would stop for ever, as far as their versions are known.
+    #[must_use]
+    pub fn without_old_jaxlib(mut self) -> Self {
+        let (hang, targets): (Vec<_>, _) = std::mem::take(&mut self.targets)
+            .into_iter()
+            .partition(|target| old_jaxlib::that_hangs(&target.versions).is_some());
+        self.targets = targets;
+        self.missing.extend(hang.into_iter().filter_map(|target| {
+            let why = old_jaxlib::left_out(old_jaxlib::that_hangs(&target.versions)?, &target.at);
+            let process = target.process.map(|process| format!("pid {} ({})", process.pid, target.command));
+            Some(Missing { host: target.host.to_string(), process, why })
+        }));
+        self
+    }
+
     /// How many processes are not the caller's; `None` without one.
     pub fn left_out(&self) -> Option<String> {
         let count = |number| (number > 0).then(|| counted(number, "process"));
@@ -229,7 +246,7 @@ impl Targets {
                 }
                 (None, Address::Unix(_)) => {}
                 (None, Address::Tcp(at)) if hangs.is_some() => {
-                    obstacle = hangs.map(|version| old_jaxlib::left_out(version, *at));
+                    obstacle = hangs.map(|version| old_jaxlib::left_out(version, &Target::from(*at)));
                 }
                 (None, Address::Tcp(at)) if !reached => {
                     reached = true;
@@ -258,6 +275,7 @@ impl Targets {
         let why = obstacle.unwrap_or_else(|| no_profiler_seen(owner));
         let process = format!("pid {} ({})", owner.process.pid, owner.command);
         if owner.chips.is_empty() {
+            self.unusable += 1;
             self.warnings.push(format!("{process} was left out: {why}"));
         } else {
             self.missing.push(Missing { host: host.to_string(), process: Some(process), why });

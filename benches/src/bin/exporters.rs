@@ -3,23 +3,25 @@
 //! takes the points is another process.
 //!
 //! The promise is a ratio to the sampler of the same run, with the exporter's default interval. Connections are in plain
-//! text. `EXPORTERS_BENCH_SECONDS` is how long it runs (default 180).
+//! text. `EXPORTERS_BENCH_SECONDS` is how long each runs (default 180). Then the peak memory of whole agents, each with one
+//! exporter on, beside one without: it is printed, and part of the promise of the agent's memory.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
 #![expect(clippy::cast_precision_loss, reason = "figures of a bench are rounded")]
 
 use std::{
     env, fs,
-    io::{BufRead, BufReader},
-    process::{Command, ExitCode, Stdio},
+    io::{BufRead, BufReader, Lines},
+    process::{ChildStdout, Command, ExitCode, Stdio},
     sync::Arc,
+    thread::sleep,
     time::Duration,
 };
 
 use benches::{
-    daemon::Daemon,
+    daemon::{Daemon, Watch},
     owned_host, promise,
-    services::{CHIPS, fake_tpu_host},
+    services::{self, CHIPS, Services, fake_tpu_host},
 };
 use export::{
     OwnMetrics,
@@ -36,12 +38,14 @@ use export::{
 use fakes::{
     fake_collector::{FakeCollector, metrics, points},
     fake_gcs::FakeGcs,
+    fake_host::FakeHost,
     fake_monitoring::FakeMonitoring,
     harness::artifact,
 };
 use jobs::ledger::{LedgerInputs, LiveLedgers};
 use marks::ledgers::MarkLedgers;
 use model::{
+    device::Generation,
     job::JobKind,
     snapshot::HostSnapshot,
     time::{Clock, SystemClock, Timestamp},
@@ -62,6 +66,8 @@ use tokio_util::sync::CancellationToken;
 const SHARE: f64 = 0.05;
 /// The argument that makes this program the service that takes the points.
 const SERVICE: &str = "--service";
+/// How long the agents run whose memory is measured: some rounds of each exporter.
+const MEMORY: Duration = Duration::from_secs(35);
 /// The thread for what blocks.
 const BLOCKING: &str = "blocking";
 
@@ -71,6 +77,7 @@ fn main() -> ExitCode {
     }
     let seconds = env::var("EXPORTERS_BENCH_SECONDS").map_or(180, |text| text.parse().expect("seconds"));
     let kept = [cloud_monitoring(seconds), otlp(seconds), event_files(seconds)];
+    memory();
     if kept == [true; 3] { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -80,7 +87,7 @@ fn serve() -> ! {
     println!("{}", monitoring.url());
     let mut written = 0;
     loop {
-        std::thread::sleep(Duration::from_secs(1));
+        sleep(Duration::from_secs(1));
         assert!(monitoring.violations().is_empty(), "{:?}", monitoring.violations());
         if monitoring.series().len() > written {
             written = monitoring.series().len();
@@ -89,12 +96,17 @@ fn serve() -> ! {
     }
 }
 
-fn cloud_monitoring(seconds: u64) -> bool {
+/// The service in a process of its own, its URL, and the counts of points that were written.
+fn service() -> (Daemon, String, Lines<BufReader<ChildStdout>>) {
     let mut command = Command::new(env::current_exe().unwrap());
     let mut child = command.arg(SERVICE).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let _service = Daemon::from(child);
     let url = lines.next().unwrap().unwrap();
+    (Daemon::from(child), url, lines)
+}
+
+fn cloud_monitoring(seconds: u64) -> bool {
+    let (_service, url, mut lines) = service();
     let host = MarkingHost::start();
     let key = host.folder.path().join("key.json");
     fs::write(&key, FakeGcs::key_file(&url).to_string()).unwrap();
@@ -193,6 +205,46 @@ fn otlp(seconds: u64) -> bool {
     );
     let share = cost.exporter / cost.sampler;
     promise::at_most("the exporter over OTLP, as a share of the sampler's CPU", share, SHARE)
+}
+
+/// Prints the peak memory of an agent without an exporter, and with each.
+fn memory() {
+    let host = FakeHost::with(Generation::V6e, CHIPS.try_into().unwrap());
+    let (services, collector) = (Services::start(&host, 1), FakeCollector::start());
+    let (_service, url, _lines) = service();
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key.json");
+    fs::write(&key, FakeGcs::key_file(&url).to_string()).unwrap();
+    let monitoring = [
+        "enabled=true".to_owned(),
+        "project=project".to_owned(),
+        "location=us-central1-a".to_owned(),
+        "accelerator_type=TPU-v6e".to_owned(),
+        "distributions=true".to_owned(),
+        "interval=10s".to_owned(),
+        format!("credentials={}", key.display()),
+        format!("endpoint={url}"),
+    ];
+    let otlp = [format!("endpoint=http://{}", collector.address()), "interval=10s".to_owned()];
+    let boards = [format!("directory={}", folder.path().display()), "interval=10s".to_owned()];
+    let (none, names) = ([], ["no exporter", "Cloud Monitoring", "OTLP", "event files"]);
+    let settings: [(&str, &[String]); 4] =
+        [("", &none), ("cloud_monitoring", &monitoring), ("otlp", &otlp), ("tensorboard", &boards)];
+    let agents = settings.map(|(section, settings)| {
+        let (mut command, http, folder) = services::agent(&host, &services.endpoints);
+        for setting in settings {
+            command.args(["--set", &format!("export.{section}.{setting}")]);
+        }
+        let ready = |answer: &str| answer.starts_with("HTTP/1.1 200");
+        (Daemon::start_until(&mut command, http, "/readyz", ready).0, folder)
+    });
+    let watch = Watch::start(&agents.each_ref().map(|(daemon, _)| daemon));
+    sleep(MEMORY);
+    let used = watch.end();
+    println!("peak memory of the whole agent, {CHIPS} chips behind one port, {} s:", MEMORY.as_secs());
+    for (name, used_by) in names.into_iter().zip(&used) {
+        println!("  {name:<23} {:6.1} MiB ({:+.1})", used_by.mib, used_by.mib - used[0].mib);
+    }
 }
 
 /// CPU times in milliseconds.
@@ -309,7 +361,7 @@ fn marking(marks: Arc<Marks>, seconds: u64) -> std::thread::JoinHandle<()> {
         for step in 0..i64::try_from(seconds).unwrap() {
             let second = start + step;
             mark(second, format!(r#"{{"step_count": {step}, "step_start_time": {second}.0}}"#));
-            std::thread::sleep(Duration::from_secs(1));
+            sleep(Duration::from_secs(1));
         }
     })
 }

@@ -5,6 +5,7 @@ pub mod drain;
 pub mod recording;
 pub mod snapshot;
 pub mod windows;
+mod xprof_client;
 
 use std::{env, fs, path::PathBuf, time::Duration};
 
@@ -35,11 +36,11 @@ struct BenchAgent {
 }
 
 impl BenchAgent {
+    /// One that finds jobs as agents do: a scan of all processes costs more than what it records.
     fn start(recorder: &str) -> Self {
         let host = FakeHost::new();
-        let settings = format!(
-            "[workload]\ndiscover = 'any'\nscan_interval = '250ms'\n[store]\nmin_free = '0B'\n[recorder]\n{recorder}"
-        );
+        let settings =
+            format!("[workload]\ndiscover = 'any'\n[store]\nmin_free = '0B'\n[recorder]\n{recorder}");
         Self { agent: RunningAgent::start(&host, &settings), _host: host }
     }
 
@@ -89,8 +90,9 @@ fn job(id: &str, step: Duration) -> JaxJob {
     let port = free_port();
     let step_ms = u64::try_from(step.as_millis()).unwrap();
     let job = JaxJob::new().port(port).variable("TPUSCOPE_PROFILER_PORT", &port.to_string());
-    // A call takes about a millisecond: smaller ones would fill a trace of seconds with millions of events.
-    job.variable("TPUSCOPE_JOB_ID", id).step_ms(step_ms).argument("--size").argument("256").fixed_work()
+    // Few calls a step: XLA divides each into tasks, and a job of small ones grows by hundreds of megabytes in a window.
+    let size = if step < Duration::from_millis(100) { "512" } else { "1024" };
+    job.variable("TPUSCOPE_JOB_ID", id).step_ms(step_ms).argument("--size").argument(size).fixed_work()
 }
 
 /// One step as its job says.
@@ -108,36 +110,38 @@ impl LoggedStep {
     }
 }
 
-/// The steps that a job logged in so long, with [`JaxJob::log_steps`] and [`JaxJob::tell_traces`].
+/// The steps that a job logs in so long, with [`JaxJob::log_steps`] and [`JaxJob::tell_traces`].
 fn steps_for(job: &RunningJaxJob, time: Duration, traced: &mut bool) -> Vec<LoggedStep> {
     let mut steps: Vec<LoggedStep> = Vec::new();
     let most = i64::try_from(time.as_nanos()).unwrap();
     while steps.first().is_none_or(|first| steps[steps.len() - 1].end_ns - first.begin_ns < most) {
         let line = job.next_line(Duration::from_secs(60)).expect("the job goes on");
-        let words: Vec<&str> = line.split(' ').collect();
-        match words[..] {
-            ["traced"] => *traced = true,
-            ["untraced"] => *traced = false,
-            ["step", _, begin, end] => steps.push(LoggedStep {
-                begin_ns: begin.parse().unwrap(),
-                end_ns: end.parse().unwrap(),
-                traced: *traced,
-            }),
-            _ => panic!("the job says {line}"),
-        }
+        steps.extend(logged(&line, traced));
     }
     steps
 }
 
-/// Forgets what a job has logged so far.
-fn skip_logged(job: &RunningJaxJob, traced: &mut bool) {
+/// The steps that a job has logged so far and nobody has read.
+fn logged_now(job: &RunningJaxJob, traced: &mut bool) -> Vec<LoggedStep> {
+    let mut steps = Vec::new();
     while let Some(line) = job.said_now() {
-        match line.as_str() {
-            "traced" => *traced = true,
-            "untraced" => *traced = false,
-            _ => {}
-        }
+        steps.extend(logged(&line, traced));
     }
+    steps
+}
+
+/// The step of a line, if it is of one. `traced`: whether a trace is on, as the lines say.
+fn logged(line: &str, traced: &mut bool) -> Option<LoggedStep> {
+    match line.split(' ').collect::<Vec<_>>()[..] {
+        ["traced"] => *traced = true,
+        ["untraced"] => *traced = false,
+        ["step", _, begin, end] => {
+            let (begin_ns, end_ns) = (begin.parse().unwrap(), end.parse().unwrap());
+            return Some(LoggedStep { begin_ns, end_ns, traced: *traced });
+        }
+        _ => panic!("the job says {line}"),
+    }
+    None
 }
 
 fn mean(values: &[f64]) -> f64 {

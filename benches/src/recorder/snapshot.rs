@@ -1,13 +1,13 @@
-//! How fast a snapshot is made of what several processes recorded, beside a bare gunzip of the same segments.
+//! How fast a snapshot is made of what several processes recorded, beside a bare `gunzip` of the same segments.
 
 use std::{
-    fs::{self, File},
-    io, thread,
+    fs::File,
+    process::Command,
+    thread,
     time::{Duration, Instant},
 };
 
 use fakes::{jax_job::RunningJaxJob, wait::until};
-use flate2::read::GzDecoder;
 
 use super::{BenchAgent, job, peak_mib, scaled};
 use crate::promise;
@@ -44,19 +44,15 @@ pub fn snapshot() -> bool {
     let memory_before = peak_mib(agent.agent.pid());
     let mut best = [Duration::MAX; 2];
     for round in 0..ROUNDS {
+        let out = File::create(folder.path().join("unpacked")).unwrap();
         let begin = Instant::now();
-        for (number, path) in files.iter().enumerate() {
-            let mut out = File::create(folder.path().join(number.to_string())).unwrap();
-            io::copy(&mut GzDecoder::new(File::open(path).unwrap()), &mut out).unwrap();
-        }
+        let unpacked = Command::new("gunzip").arg("--stdout").args(&files).stdout(out).status().unwrap();
         best[0] = best[0].min(begin.elapsed());
+        assert!(unpacked.success());
         let begin = Instant::now();
         let ended = agent.ask(&["snapshot", "--last", "1h", "--job", &id, "--session", &format!("s{round}")]);
         best[1] = best[1].min(begin.elapsed());
         assert_eq!(ended.code, Some(0), "{ended:?}");
-        fs::read_dir(folder.path())
-            .unwrap()
-            .for_each(|entry| fs::remove_file(entry.unwrap().path()).unwrap());
     }
     let rate = |took: Duration| bytes as f64 / 1e6 / took.as_secs_f64();
     println!(

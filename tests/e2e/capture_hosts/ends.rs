@@ -235,6 +235,10 @@ fn an_output_that_cannot_be_a_folder_is_refused_before_any_host_is_asked() {
         let ended = cluster.capture("a", &["--output", output, "--json"]);
         assert_eq!(text(&ended.failed(7, "is not a folder").json()["hosts"][0], "host"), "a");
     }
+    let nowhere = cluster.capture("a", &["--output", "/proc", "--json"]);
+    let report = nowhere.failed(5, "cannot create").json();
+    assert!(nowhere.stderr.contains("no folder can be created there"), "{nowhere:?}");
+    assert_eq!(text(&report["hosts"][0]["missing"], "kind"), "not_kept", "{report}");
     assert!(listener.accept().is_err(), "nobody was asked");
     // A folder that is not there yet is made, with those above it.
     let fake = FakeProfiler::start(Mode::Trace(trace()));
@@ -245,10 +249,9 @@ fn an_output_that_cannot_be_a_folder_is_refused_before_any_host_is_asked() {
     let again = cluster.capture("a", &["--session", "s", "--output", "new/below/", "--json"]);
     let report = again.failed(7, "already exists").json();
     crate::schema::Schema::open("capture").admits(&report);
-    assert_eq!(
-        (text(&report["hosts"][0], "host"), &report["hosts"][0]["missing"]),
-        ("a".into(), &serde_json::Value::Null)
-    );
+    let host = &report["hosts"][0];
+    assert_eq!((text(host, "host"), text(&host["missing"], "kind")), ("a".into(), "not_kept".into()));
+    assert!(text(&host["missing"], "reason").contains("it was not asked"), "{host}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use fakes::{
 };
 use nix::sys::signal::Signal;
 
-use super::{Cluster, hosts, why};
+use super::{Cluster, hosts, list, text, why};
 use crate::{profiler_agent::Agent, schema::Schema};
 
 fn sound() -> FakeProfiler {
@@ -57,7 +57,10 @@ fn with_too_few_hosts_nothing_is_kept_anywhere() {
     let cluster = Cluster::of(&[("a", &profilers[0]), ("b", &profilers[1]), ("c", &profilers[2])]);
     let ended = cluster.capture("a,b,c", &["--duration", "10ms", "--min-hosts", "2", "--json"]);
     ended.failed(13, "1 of 3 hosts left, and 2 must have a trace: nothing was kept: b: ");
-    Schema::open("capture").admits(&ended.json());
+    let report = ended.json();
+    Schema::open("capture").admits(&report);
+    let kinds = list(&report, "hosts").iter().map(|host| text(&host["missing"], "kind"));
+    assert_eq!(kinds.collect::<Vec<_>>(), ["not_kept", "busy", "busy"], "{report}");
     cluster.kept_nothing();
     until("the session to be removed", || cluster.agent("a").sessions().is_empty());
     cluster.capture("a,b", &["--min-hosts", "3"]).failed(2, "--min-hosts 3 is more than the 2 hosts");
@@ -77,6 +80,84 @@ fn an_agent_that_hangs_in_the_window_is_given_up() {
     let manifest = cluster.manifest("half");
     assert_eq!(hosts(&manifest), (vec!["vm-a".into()], vec!["b".into()]));
     assert_eq!(why(&manifest, "b"), "the connection was lost: the other end stopped answering");
+}
+
+#[test]
+fn hosts_are_released_while_another_one_stays_busy() {
+    let fakes = [sound(), sound()];
+    let profilers = fakes.each_ref().map(|fake| [fake.target()]);
+    let cluster = Cluster::of(&[("a", &profilers[0]), ("b", &profilers[1])]);
+    // It is reserved until then.
+    let long = cluster.start("b", &["--session", "long", "--duration", "10ms", "--start-in", "9s"]);
+    until("the reservation", || cluster.agent("b").log().contains("reserved for a capture"));
+    let both = cluster.start("a,b", &["--session", "both", "--duration", "10ms", "--wait", "100s"]);
+    until("the reservation", || cluster.agent("a").log().contains("reserved for a capture"));
+    // The capture of both waits for b, and leaves a to this one meanwhile.
+    let one = cluster.capture("a", &["--session", "one", "--duration", "10ms", "--wait", "100s"]);
+    for ended in [one, both.end(), long.end()] {
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    let begin =
+        |session: &str| text(&cluster.manifest(session)["window"], "start").parse::<jiff::Timestamp>();
+    assert!(begin("one").unwrap() < begin("both").unwrap());
+    assert_eq!(hosts(&cluster.manifest("both")).0, ["vm-a", "vm-b"]);
+}
+
+#[test]
+fn an_agent_that_is_stopped_before_it_is_reserved_is_named_as_that() {
+    let fakes = [sound(), sound()];
+    let profilers = fakes.each_ref().map(|fake| [fake.target()]);
+    let mut cluster = Cluster::of(&[("a", &profilers[0]), ("b", &profilers[1])]);
+    // Nobody is reserved while this one does not answer.
+    let silent = UnixListener::bind(cluster.folder.path().join("sockets/silent")).unwrap();
+    let arguments = ["--duration", "10ms", "--session", "half", "--host-timeout", "4s", "--json"];
+    let before = cluster.agent("b").sockets();
+    let capture = cluster.start("a,b,silent", &arguments);
+    let _asked = silent.accept().unwrap();
+    until("the connection", || cluster.agent("b").sockets() > before);
+    // It has answered that one when it answers this.
+    cluster.agent("b").ask(&["status"]);
+    cluster.agent_mut("b").signal(Signal::SIGTERM);
+    let ended = capture.end();
+    ended.failed(18, "the session lacks 2 hosts");
+    let missing = &ended.json()["hosts"][1]["missing"];
+    assert_eq!(text(missing, "kind"), "agent_stopped", "{missing}");
+    assert!(text(missing, "reason").contains("its agent was stopped"), "{missing}");
+    assert!(text(missing, "remedy").contains("start the agent there"), "{missing}");
+}
+
+#[test]
+fn hosts_with_one_reason_are_one_line() {
+    let fake = sound();
+    let cluster = Cluster::of(&[("a", &[fake.target()])]);
+    let command =
+        format!("sh -c 'test {{host}} = a || {{ echo down >&2; exit 1; }}; exec {}'", cluster.command());
+    let capture = |arguments: &[&str]| {
+        let arguments = [
+            &["capture", "--hosts", "a,tpu-[01-28]", "--via-command", &command, "--duration", "10ms"],
+            arguments,
+        ];
+        run(&cluster.out(), &arguments.concat())
+    };
+    let ended = capture(&["--session", "few"]);
+    ended.failed(18, "the session lacks 28 hosts");
+    assert!(ended.stdout.contains("  missing: the whole of 28 hosts, tpu-[01-28]: sh: down\n"), "{ended:?}");
+    assert_eq!(hosts(&cluster.manifest("few")).1.len(), 28);
+    capture(&["--min-hosts", "2"]).failed(10, "nothing was kept: tpu-[01-28]: sh: down");
+}
+
+#[test]
+fn a_window_beyond_the_time_for_all_is_refused_before_any_host_is_asked() {
+    let cluster = Cluster::new();
+    let listener = UnixListener::bind(cluster.folder.path().join("sockets/a")).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    for (window, says) in [
+        (&["--duration", "20s"][..], "--duration 20s is longer than --overall-timeout 10s"),
+        (&["--duration", "1s", "--start-in", "30s"][..], "it ends after --overall-timeout 10s"),
+    ] {
+        cluster.capture("a", &[window, &["--overall-timeout", "10s"]].concat()).failed(2, says);
+    }
+    assert!(listener.accept().is_err(), "nobody was asked");
 }
 
 #[test]

@@ -144,7 +144,15 @@ fn hosts_without_a_past_are_missing_with_their_reasons() {
     // Nothing is kept with too few hosts, and no agent makes a part.
     let few = [&arguments[..], &["--min-hosts", "2"]].concat();
     let few: Vec<&str> = few.iter().map(|word| if *word == "some" { "few" } else { word }).collect();
-    cluster.snapshot("a,off", &few).failed(14, "1 of 2 hosts left, and 2 must have a trace");
+    let ended = cluster.snapshot("a,off", &few);
+    let report = ended.failed(14, "1 of 2 hosts left, and 2 must have a trace").json();
+    Schema::open("capture").admits(&report);
+    let missing = &report["hosts"][0]["missing"];
+    assert_eq!((text(missing, "kind"), &report["hosts"][0]["clock"]), ("not_kept".into(), &Value::Null));
+    assert!(
+        text(missing, "reason").starts_with("the host did not fail, and no session was made"),
+        "{missing}"
+    );
     assert!(!cluster.session("few").exists());
     assert_eq!(cluster.agent("a").sessions(), ["some"]);
     cluster.snapshot("a,off", &["--min-hosts", "3"]).failed(2, "--min-hosts 3 is more than the 2 hosts");
@@ -164,6 +172,28 @@ fn each_host_is_asked_in_its_own_clock() {
     let off = i128::from(fake.start_given()) - from.as_nanosecond() - i128::from(ahead_ns);
     assert!(off.abs() < 1_000_000_000, "{off}");
     cluster.agents.clear();
+}
+
+#[test]
+fn a_host_that_dies_while_it_makes_its_part_is_missing_and_the_others_are_kept() {
+    let profiler = FakeProfiler::start(Mode::Trace(trace_of(1 << 20, 1)));
+    let mut cluster = Cluster::new();
+    cluster.add("a", recording("vm-a", "train", &profiler.target(), FAKE));
+    let capabilities = ["clock", "host_snapshot"].map(str::to_owned).to_vec();
+    // Its clock is another one, as that of a host without a time service.
+    let dying =
+        FakeAgent { capabilities, ahead_ns: -10_000_000_000, dies_in_snapshot: true, ..FakeAgent::default() };
+    let _dying = dying.start(&cluster.folder.path().join("sockets/dying"));
+    cluster.has_windows(&["a"], 1);
+    let arguments = [&OF_FAKES[..], &["--session", "half", "--json"]].concat();
+    let ended = cluster.snapshot("dying,a", &arguments);
+    let report = ended.failed(18, "the session lacks 1 host").json();
+    Schema::open("capture").admits(&report);
+    let missing = &report["hosts"][0]["missing"];
+    assert_eq!(text(missing, "kind"), "lost", "{missing}");
+    assert!(text(missing, "remedy").contains("`tpuscope sessions fetch half --output DIR`"), "{missing}");
+    let manifest = cluster.manifest("half");
+    assert_eq!(hosts(&manifest), (vec!["vm-a".to_owned()], vec!["dying".to_owned()]));
 }
 
 #[test]
@@ -205,11 +235,16 @@ fn a_snapshot_that_is_cancelled_leaves_no_session() {
     // It answers nothing: the others wait for it.
     let silent = UnixListener::bind(cluster.folder.path().join("sockets/silent")).unwrap();
     cluster.has_windows(&["a"], 1);
-    let arguments = [&OF_FAKES[..], &["--session", "never", "--host-timeout", "60s"]].concat();
+    let arguments = [&OF_FAKES[..], &["--session", "never", "--host-timeout", "60s", "--json"]].concat();
     let mut waiting = cluster.start_command("snapshot", &[], "a,silent", &arguments);
     let _asked = silent.accept().unwrap();
     assert!(waiting.alive());
-    waiting.signal_and_end(Signal::SIGINT).failed(130, "the snapshot was cancelled");
+    let ended = waiting.signal_and_end(Signal::SIGINT);
+    let report = ended.failed(130, "the snapshot was cancelled before an agent had made its part").json();
+    assert!(ended.stderr.contains("`tpuscope sessions fetch never`"), "{ended:?}");
+    let missing = |host: usize| &report["hosts"][host]["missing"];
+    assert_eq!([0, 1].map(|host| text(missing(host), "kind")), ["not_kept", "not_kept"], "{report}");
+    assert!(text(missing(1), "reason").ends_with("it had not answered yet"), "{report}");
     cluster.kept_nothing();
     assert!(cluster.agent("a").sessions().is_empty());
 }

@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    path::Path,
     process::{Child, Command, Stdio},
 };
 
@@ -33,6 +34,10 @@ fn endpoint(kind: &str, address: impl std::fmt::Display) -> String {
     format!("[[workload.endpoints]]\nkind = '{kind}'\naddress = '{address}'\n")
 }
 
+fn event_files(directory: &Path) -> String {
+    format!("[export.tensorboard]\ndirectory = '{}'\ninterval = '1s'\n", directory.display())
+}
+
 fn host_service(chips: u32) -> FakeHostService {
     FakeHostService::start(ServerAddress::Tcp(([127, 0, 0, 1], 0).into()), chips)
 }
@@ -49,7 +54,7 @@ fn ask(agent: &RunningAgent, words: &[&str]) -> Ended {
     command::run(agent.home().path(), &[words, &["--socket", &socket]].concat())
 }
 
-/// Four chips, a workload and the service of the host, all sound.
+/// Four chips, a workload, the service of the host and a folder for event files, all sound.
 pub(super) struct SoundHost {
     runtime: Option<FakeRuntime>,
     pub(super) agent: RunningAgent,
@@ -61,9 +66,12 @@ impl SoundHost {
     pub(super) fn start() -> Self {
         let host = FakeHost::with(Generation::V6e, 4);
         let (runtime, service) = (FakeRuntime::with_devices(&[0, 1, 2, 3]), host_service(4));
+        let boards = host.root().join("boards");
+        fs::create_dir(&boards).unwrap();
         let settings = [
             QUICK,
             &expecting(&host, "2,2,1"),
+            &event_files(&boards),
             &endpoint("runtime_metrics", runtime.address()),
             &endpoint("host_service", service.address()),
         ];
@@ -161,7 +169,8 @@ fn marking(home: &Home, chip: &Chip) -> Child {
         .unwrap()
 }
 
-/// A job that holds its chip and has not worked yet, and a session that cannot be uploaded.
+/// A job that holds its chip and has not worked yet, a session that cannot be uploaded, and a folder for event files that is not
+/// there.
 pub(super) struct WaitingHost {
     pub(super) agent: RunningAgent,
     _job: ScriptedJob,
@@ -182,7 +191,12 @@ impl WaitingHost {
             "[[destination]]\nname = 'bucket'\nurl = 'gs://{BUCKET}/x'\ncredentials = '{}'\n",
             bucket.credentials_file().display()
         );
-        let settings = [QUICK, &endpoint("profiler", profiler.target()), &destination];
+        let settings = [
+            QUICK,
+            &endpoint("profiler", profiler.target()),
+            &destination,
+            &event_files(&host.root().join("none")),
+        ];
         let agent = RunningAgent::start(&host, &settings.concat());
         let waiting = Self { agent, _job: job, _profiler: profiler, _bucket: bucket, _host: host };
         waiting.captures();

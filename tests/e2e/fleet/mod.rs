@@ -70,7 +70,8 @@ fn alerts_fire_where_they_should_boards_have_values_and_marked_steps_are_series(
     fired.wait(&prometheus, "working", &sick);
     working.stops();
     fired.wait(&prometheus, "working", &["TpuJobIdle", "TpuJobGoodputLow"]);
-    fired.wait(&prometheus, "waiting", &["TpuJobNotStarted", "TpuscopeUploadStuck"]);
+    let on_waiting = ["TpuJobNotStarted", "TpuscopeUploadStuck", "TpuscopeExporterFailing"];
+    fired.wait(&prometheus, "waiting", &on_waiting);
 
     no_alert_fired_for_the_sound_host(&prometheus);
     one_key_joins_chips_links_and_throttling(&prometheus);
@@ -104,6 +105,16 @@ fn steps_are_series(prometheus: &Prometheus) {
     // Steps have numbers from 0.
     assert!(value(&format!("{} - {count}", of_job("tpu_job_last_step"))).is_some_and(|ahead| ahead >= 0.0));
     assert!(value(&of_job("tpu_job_disruptions_total").replace("exact", "proxy")).is_some());
+    // The exact ledger of the same marks: productive and lost time are all of it.
+    let productive = of_job("tpu_job_goodput_seconds");
+    until("the exact ledger", || value(&productive).is_some_and(|seconds| seconds >= 3.0));
+    for name in ["tpu_job_goodput_coverage_ratio", "tpu_job_disruptions_total"] {
+        let wanted = if name.ends_with("_total") { 0.0 } else { 1.0 };
+        assert_eq!(value(&of_job(name)), Some(wanted), "{name}");
+    }
+    let lost = of_job("tpu_job_badput_seconds");
+    assert!(value(&format!("count({lost})")).is_some_and(|reasons| reasons >= 10.0), "{lost}");
+    assert!(value(&format!("sum({lost})")).is_some_and(|seconds| seconds >= 0.0), "{lost}");
 }
 
 /// Not at any time, although all that the rules are about was measured.
@@ -115,6 +126,7 @@ fn no_alert_fired_for_the_sound_host(prometheus: &Prometheus) {
         "tpu_ici_link_health_score",
         "tpu_tensorcore_duty_cycle_ratio",
         "tpu_chips_expected",
+        "tpuscope_export_last_success_timestamp_seconds",
     ] {
         assert!(!prometheus.query(&format!("{metric}{{instance=\"sound\"}}")).is_empty(), "{metric}");
     }

@@ -107,7 +107,7 @@ fn a_job_has_a_ledger_that_outlives_the_agent_and_its_own_restart() {
     agent.signal(Signal::SIGKILL);
     let (_, home) = agent.end();
     let agent = host.agent(home);
-    // What was written in the last ten seconds is there, and what was not is unobserved.
+    // What was written ten seconds after the start is there, and what was not is unobserved.
     let is_on = |job: &Value| seconds(job, "unobserved") >= 1 && job["running"] == true;
     let after = job_with(&agent, "the ledger after a kill", is_on);
     assert_eq!((&after["from"], &after["disruptions"]), (&before["from"], &0.into()));

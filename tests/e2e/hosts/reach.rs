@@ -70,6 +70,10 @@ const KUBECTL: &str = "#!/bin/sh
 [ \"$1 $2 $3 $5 $6 $7\" = 'exec -i -q -c main --' ] || { echo \"error: unexpected $*\" >&2; exit 1; }
 case $4 in
   a) shift 7; exec \"$@\" ;;
+  denied) echo 'Error from server (Forbidden): pods is forbidden: User u cannot create resource' >&2; exit 1 ;;
+  away) echo 'The connection to the server localhost:8080 was refused - did you specify it?' >&2; exit 1 ;;
+  other) echo 'Error from server (BadRequest): container main is not valid for pod other' >&2; exit 1 ;;
+  dies) kill -9 $$ ;;
   *) echo \"Error from server (NotFound): pods \\\"$4\\\" not found\" >&2; exit 1 ;;
 esac
 ";
@@ -81,7 +85,8 @@ fn pods_are_asked_through_kubectl() {
     fs::write(&kubectl, KUBECTL).unwrap();
     fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
     symlink(tpuscope(), hosts.folder().join("tpuscope")).unwrap();
-    let mut command = status(&["--hosts", "a,gone", "--via", "kubectl", "--container", "main", "--json"]);
+    let pods = "a,gone,denied,away,other,dies";
+    let mut command = status(&["--hosts", pods, "--via", "kubectl", "--container", "main", "--json"]);
     command.env("PATH", format!("{}:/usr/bin:/bin", hosts.folder().display()));
     // kubectl gives a pod its own variables; here both ends have the same ones.
     command.env("TPUSCOPE_SOCKET", hosts.folder().join("a"));
@@ -92,6 +97,16 @@ fn pods_are_asked_through_kubectl() {
     let missing = &answer["hosts"][1]["missing"];
     assert_eq!(missing["kind"], "unknown_name", "{missing}");
     assert_eq!(missing["reason"], "kubectl: Error from server (NotFound): pods \"gone\" not found");
+    for (pod, kind, remedy) in [
+        (2, "denied", "kubectl auth can-i create pods/exec"),
+        (3, "unreachable", "let `kubectl get pods` work first"),
+        (4, "unknown_name", "--container"),
+        (5, "other", ""),
+    ] {
+        let missing = &answer["hosts"][pod]["missing"];
+        assert_eq!(missing["kind"], kind, "{missing}");
+        assert!(missing["remedy"].as_str().unwrap().contains(remedy), "{missing}");
+    }
 }
 
 /// An agent that ends when it is asked.
@@ -103,6 +118,22 @@ fn dies_in_mid_call(socket: &Path) -> JoinHandle<()> {
         let mut bytes = [0; 64];
         stream.read_exact(&mut bytes).unwrap();
     })
+}
+
+#[test]
+fn a_program_that_cannot_be_executed_is_no_program_that_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = folder.path().join("plain");
+    fs::write(&plain, "").unwrap();
+    let command = format!("{} {{host}}", plain.display());
+    let asked = |command: &str| {
+        run(&["--hosts", "a", "--via-command", command, "--json"]).json()["hosts"][0]["missing"].clone()
+    };
+    let missing = asked(&command);
+    assert_eq!(missing["kind"], "not_executable", "{missing}");
+    assert!(missing["remedy"].as_str().unwrap().contains("chmod +x"), "{missing}");
+    let missing = asked("/nonexistent/x {host}");
+    assert_eq!(missing["kind"], "not_started", "{missing}");
 }
 
 #[test]

@@ -12,7 +12,12 @@ use fakes::{
 
 /// `status --via ssh` with an `ssh` that is configured in `bin`.
 fn asked(bin: &Path, arguments: &[&str]) -> Ended {
-    let mut command = status(&[arguments, &["--via", "ssh"]].concat());
+    asked_with(bin, &[arguments, &["--via", "ssh"]].concat())
+}
+
+/// `status` with an `ssh` that is configured in `bin`.
+fn asked_with(bin: &Path, arguments: &[&str]) -> Ended {
+    let mut command = status(arguments);
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{}:{path}", bin.display()));
     // An agent of keys could let in where the test expects none.
@@ -44,6 +49,13 @@ fn hosts_are_asked_over_ssh_and_its_errors_are_passed_on() {
     let good = asked(bin.path(), &["--hosts", "a,b"]);
     assert_eq!(good.code, Some(0), "{good:?}\n{}", sshd.log());
     assert!(good.stdout.starts_with("2 hosts; 3 chips\n"), "{good:?}");
+    until("the end of the logins", || sshd.logins().is_empty());
+    // A terminal there, which changes the bytes.
+    let terminal = ["--hosts", "a", "--via-command", "ssh -tt {host} tpuscope dial-stdio", "--json"];
+    let terminal = asked_with(bin.path(), &terminal);
+    let missing = &terminal.json()["hosts"][0]["missing"];
+    assert_eq!(missing["kind"], "echo", "{terminal:?}\n{}", sshd.log());
+    assert!(missing["remedy"].as_str().unwrap().contains("no `-t` of ssh"), "{missing}");
     until("the end of the logins", || sshd.logins().is_empty());
     let bad = asked(bin.path(), &["--hosts", "a,no-agent,bare,stranger,closed,down"]);
     assert_eq!(bad.code, Some(18), "{bad:?}");

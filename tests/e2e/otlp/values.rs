@@ -110,7 +110,7 @@ fn series_on_page(metric: &Metric) -> usize {
 fn ten_thousand_series_go_out_in_messages_of_a_bounded_size() {
     let collector = FakeCollector::start();
     let host = FakeHost::with(Generation::V6e, 0);
-    let settings = format!("{}[sampler]\nsim_chips = 1024\n", collector.settings(""));
+    let settings = format!("{}[sampler]\nsim_chips = 1024\n", collector.settings("timeout = '60s'\n"));
     let agent = RunningAgent::start(&host, &settings);
     let mut exports: BTreeMap<u64, Vec<_>> = BTreeMap::new();
     let (messages, exported) = eventually("a whole export", || {

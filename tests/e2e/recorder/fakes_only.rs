@@ -7,7 +7,7 @@ use fakes::{
     fake_proc::FakeProcess,
     fake_profiler::{FakeProfiler, Mode, trace_of},
     small_disk::SmallDisk,
-    wait::{eventually, until},
+    wait::{LIMIT, eventually, until, wait_with},
 };
 use serde_json::Value;
 
@@ -78,16 +78,25 @@ fn windows_are_asked_for_as_the_settings_say() {
 
 #[test]
 fn profilers_that_misbehave_cost_windows_and_nothing_else() {
-    for (mode, says) in [
+    let modes = [
         (Mode::Empty, "nothing was traced"),
         (Mode::HalfThenGone, ""),
         (Mode::Garbage, ""),
         (Mode::Busy, "another program used the profiler"),
         (Mode::AlreadyExists, "another program used the profiler"),
-    ] {
-        let profiler = FakeProfiler::start(mode.clone());
-        let agent = start("");
+        // More than 2 GB: as it announces, as its server cannot send it, and as no answer may be.
+        (Mode::Endless, "bytes, the limit is"),
+        (Mode::Unserializable, "the profiler could not send its trace"),
+        (Mode::HugePrefix, "bytes, the limit is"),
+        (Mode::BrokenNesting, "the trace is damaged"),
+    ];
+    // All at once: each waits for its window.
+    let started = modes.map(|(mode, says)| {
+        let (profiler, agent) = (FakeProfiler::start(mode.clone()), start(""));
         workload(&agent, &profiler, &[]);
+        (mode, says, profiler, agent)
+    });
+    for (mode, says, profiler, agent) in started {
         // One that is no profiler is not found as one.
         if mode == Mode::Garbage {
             until("the process", || {
@@ -95,7 +104,12 @@ fn profilers_that_misbehave_cost_windows_and_nothing_else() {
             });
             continue;
         }
-        until("a gap", || gaps(&agent).iter().any(|reason| reason.contains(says)));
+        wait_with(
+            "a gap",
+            LIMIT,
+            || format!("{mode:?}: {:?}", gaps(&agent)),
+            || gaps(&agent).iter().any(|reason| reason.contains(says)).then_some(()),
+        );
         let is_foreign = matches!(mode, Mode::Busy | Mode::AlreadyExists);
         let process = process(&agent).unwrap();
         assert_eq!(process["recorded"], !is_foreign, "{mode:?}: {process}");

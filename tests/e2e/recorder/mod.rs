@@ -1,5 +1,6 @@
 //! The recorder on real JAX jobs and on fake ones.
 
+mod clock;
 mod drain;
 mod drain_faults;
 mod fakes_only;

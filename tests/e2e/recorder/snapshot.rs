@@ -13,7 +13,7 @@ use xprof::session::{Session, sessions_folder};
 use super::{RecorderAgent, SHORT, jax, recorded, seconds, unique};
 use crate::schema::Schema;
 
-fn python(script: &str, part: &Path) -> Value {
+pub(super) fn python(script: &str, part: &Path) -> Value {
     let output = Command::new(peer("xprof/bin/python"))
         .arg(workspace().join("tests/scripts").join(script))
         .arg(part)

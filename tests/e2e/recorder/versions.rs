@@ -53,6 +53,9 @@ fn a_jaxlib_that_hangs_when_it_is_profiled_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let via =
         format!("{} dial-stdio --socket {}/{{host}}", tpuscope().display(), agent.home().path().display());
+    let directly =
+        command::run(folder.path(), &["capture", "--target", &job.target(), "--duration", "100ms"]);
+    directly.failed(19, "stops for ever").failed(19, "--allow-old-jaxlib");
     let hosts = ["capture", "--hosts", "agent.sock", "--via-command", &via, "--duration", "100ms"];
     let ended = command::run(folder.path(), &hosts);
     assert!(ended.code.is_some_and(|code| code != 0), "{ended:?}");

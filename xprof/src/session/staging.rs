@@ -184,7 +184,7 @@ pub(super) fn lock(file: &File) -> Option<Flock<File>> {
 /// A new file of a writer; it must not be there already.
 pub(super) fn create_file(path: &Path) -> Result<File, SessionError> {
     let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(FILE_MODE);
+    options.read(true).write(true).create_new(true).mode(FILE_MODE);
     options.open(path).map_err(failed("create", path))
 }
 

@@ -10,7 +10,7 @@ use std::{
     collections::BTreeMap,
     ffi::OsStr,
     fs::{self, File},
-    io::{self, Write},
+    io::{self, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicU64, Ordering},
@@ -31,6 +31,8 @@ use crate::{check::TraceSummary, loss::Loss};
 /// After so many bytes the kernel begins to write them, and lets go of what is written: a trace must not push
 /// a job's files out of the page cache, nor wait for the disk all at once when it is complete.
 const DRAIN: u64 = 8 << 20;
+/// What is read back at a time.
+const PIECE: usize = 256 << 10;
 
 /// Tells apart the staging folders of one process.
 static STAGED: AtomicU64 = AtomicU64::new(0);
@@ -269,6 +271,39 @@ impl PartWriter {
         &self.target
     }
 
+    /// The file of a part that cannot be written from its start to its end; [`Self::read_back`] has to follow, and
+    /// nothing else is written to the part.
+    pub fn file(&mut self) -> &mut File {
+        &mut self.file
+    }
+
+    /// Takes what was written to [`Self::file`] for the part: reads it once for its checksum.
+    ///
+    /// # Errors
+    /// On an I/O error.
+    pub fn read_back(&mut self) -> Result<(), SessionError> {
+        let mut piece = vec![0; PIECE];
+        (self.hash, self.size, self.drained) = (Sha256::new(), 0, 0);
+        self.file.seek(SeekFrom::Start(0)).map_err(failed("read", &self.path))?;
+        loop {
+            match self.file.read(&mut piece) {
+                Ok(0) => return Ok(()),
+                Ok(read) => self.count(&piece[..read]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed("read", &self.path)(error)),
+            }
+        }
+    }
+
+    /// The next bytes of the part are in its file.
+    fn count(&mut self, bytes: &[u8]) {
+        self.hash.update(bytes);
+        self.size += bytes.len() as u64;
+        if self.size - self.drained >= DRAIN {
+            self.drain();
+        }
+    }
+
     fn drain(&mut self) {
         // The stretch before was still on its way to the disk when it was last asked for.
         let from = self.drained.saturating_sub(DRAIN);
@@ -361,11 +396,7 @@ impl PartWriter {
 impl Write for PartWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
-        self.hash.update(&bytes[..written]);
-        self.size += written as u64;
-        if self.size - self.drained >= DRAIN {
-            self.drain();
-        }
+        self.count(&bytes[..written]);
         Ok(written)
     }
 

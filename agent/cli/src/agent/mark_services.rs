@@ -8,6 +8,7 @@ use std::{
 
 use ::marks::{
     inbox::{Writer, inbox},
+    ledger_series::LedgerSeries,
     ledgers::MarkLedgers,
     quota::Quotas,
     step_series::StepSeries,
@@ -48,6 +49,8 @@ pub(super) struct MarkServices {
     pub(super) steps: Arc<StepSeries>,
     pub(super) marks: Arc<Marks>,
     pub(super) ledgers: Arc<MarkLedgers>,
+    /// The same as series.
+    pub(super) ledger_series: Arc<LedgerSeries>,
 }
 
 /// The path of the marks socket. `None`: no marks are taken.
@@ -92,6 +95,8 @@ impl MarkServices {
     ) -> Self {
         let marks = Arc::new(Marks::new(&config.agent.state_dir, db, limits(config), Arc::clone(&clock)));
         let ledgers = Arc::new(MarkLedgers::new(Arc::clone(&marks), Arc::clone(&clock)));
+        let ledger_series =
+            Arc::new(LedgerSeries::new(Arc::clone(&marks), Arc::clone(&ledgers), Arc::clone(&clock)));
         let steps = Arc::new(StepSeries::new(clock));
         let (inbox, writer) = inbox(Arc::clone(&marks), Arc::clone(&steps));
         start_writer(supervisor, writer);
@@ -100,7 +105,7 @@ impl MarkServices {
         let takes_marks = socket_path(config).is_some();
         let service = GrpcMarks::new(intake.clone(), takes_marks, Arc::clone(&marks), Arc::clone(&ledgers));
         let service = MarksServer::new(service).max_decoding_message_size(REQUEST_BYTES);
-        Self { service, intake, steps, marks, ledgers }
+        Self { service, intake, steps, marks, ledgers, ledger_series }
     }
 
     /// The settings hold for the next marks.

@@ -188,6 +188,7 @@ async fn serve(
         ledgers: Arc::clone(&session_services.ledgers),
         steps: Arc::clone(&steps),
         marked_steps: Arc::clone(&mark_services.steps),
+        marked_ledgers: Arc::clone(&mark_services.ledger_series),
         certificates: remote.as_ref().map(|listener| listener.notes()),
     };
     let host_api = Arc::new(HostApi::new(identity, clock, inputs));

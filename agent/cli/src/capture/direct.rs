@@ -63,6 +63,7 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     let host = nix::unistd::gethostname().map_err(Failure::internal)?;
     let host = HostName::sanitised(&host.to_string_lossy());
     let targets = targets(&args.target, &host, &config.paths, &config.device);
+    let targets = if args.allow_old_jaxlib { targets } else { targets.without_old_jaxlib() };
     let progress = Arc::new(ProgressLine::new(spec.duration));
     let shown = Arc::clone(&progress);
     let listener: ProgressListener = Arc::new(move |event| shown.show_event(&event));

@@ -9,7 +9,7 @@ use std::{
 use model::time::{Clock, SystemClock};
 use server::protocol;
 use sessions::{
-    coordinator::{Coordinator, HostsCapture, HostsRequest, Keep, UnkeptCapture},
+    coordinator::{Coordinator, HostFault, HostStage, HostsCapture, HostsRequest, Keep, UnkeptCapture},
     settings::Settings,
     spec::check_start,
 };
@@ -36,6 +36,8 @@ use crate::{
 
 /// The longest wait for uploads where none is given.
 const UPLOADS: Duration = Duration::from_secs(600);
+/// Why hosts have no trace in a capture that cannot be kept here.
+const NOT_ASKED: HostFault = HostFault::NotKept(HostStage::NotAsked);
 
 pub(super) fn capture(args: &Args) -> Result<CaptureReport, NothingKept> {
     let request = HostsRequest::Capture(request(args)?);
@@ -65,7 +67,8 @@ async fn coordinate(
     }
     if let Keep::Folder(output) = &capture.keep {
         let is_usable = is_a_folder_or_new(output);
-        is_usable.map_err(|failure| NothingKept::of_hosts(failure, hosts.iter().map(|host| (host, None))))?;
+        is_usable
+            .map_err(|failure| NothingKept::of_hosts(failure, hosts.iter().map(|host| (host, &NOT_ASKED))))?;
         // Leftovers only take room: what cannot be removed is no reason not to capture.
         let _ = remove_abandoned(output, SystemClock.now().into(), ABANDONED);
     }
@@ -85,7 +88,7 @@ async fn coordinate(
     }
     let given = capture.hosts.iter().map(ToString::to_string).collect();
     let uploads = matches!(capture.keep, Keep::Destination { .. });
-    let progress = Arc::new(HostsProgressLine::new(window, given, uploads));
+    let progress = Arc::new(HostsProgressLine::new(window, given, uploads, capture.start));
     let shown = Arc::clone(&progress);
     let coordinator = Coordinator {
         dialer,
@@ -114,7 +117,7 @@ fn nothing_kept(UnkeptCapture { error, hosts }: UnkeptCapture, is_snapshot: bool
     } else {
         remedies::hosts_capture(error, &hosts)
     };
-    NothingKept::of_hosts(failure, hosts.iter().map(|(host, fault)| (host, fault.as_ref())))
+    NothingKept::of_hosts(failure, hosts.iter().map(|(host, fault)| (host, fault)))
 }
 
 /// Without a host yet.
@@ -122,6 +125,12 @@ fn planned(args: &Args, request: HostsRequest, keep: Keep) -> Result<HostsCaptur
     let params = args.params()?;
     let wrong = params.start.and_then(|start| check_start(start, SystemClock.now()).err());
     wrong.map_or(Ok(()), |error| Err(failed(&error.into())))?;
+    if let Some(overall) = args.overall_timeout.map(Duration::from) {
+        let ahead = params.start.map(|start| SystemClock.now().age(start)).unwrap_or_default();
+        if ahead + params.duration > overall {
+            return Err(remedies::window_over_limit(ahead, params.duration, overall));
+        }
+    }
     Ok(HostsCapture {
         hosts: Vec::new(),
         request,

@@ -1,6 +1,9 @@
 //! The progress of a capture over several hosts, on standard error.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use indicatif::HumanBytes;
 use model::time::Timestamp;
@@ -25,12 +28,14 @@ struct HostsPhase {
     hosts: Vec<String>,
     /// Whether the agents upload what they recorded.
     uploads: bool,
-    /// Whether a profiler was in use, and all hosts are reserved again.
-    again: bool,
+    /// The start that was asked for.
+    wanted: Option<Timestamp>,
     reached: usize,
     missing: usize,
-    ready: usize,
-    processes: usize,
+    /// The processes of each host that is ready.
+    ready: BTreeMap<usize, usize>,
+    /// Those whose profilers are in use.
+    busy: BTreeSet<usize>,
     begin: Option<Timestamp>,
     recorded: usize,
     stored: usize,
@@ -44,8 +49,13 @@ struct HostsPhase {
 
 impl HostsProgressLine {
     /// Shows the progress of a capture of these hosts with a window of this length, or of a snapshot.
-    pub(super) fn new(duration: Option<Duration>, hosts: Vec<String>, uploads: bool) -> Self {
-        Self(StatusLine::new(HostsPhase { duration, hosts, uploads, ..HostsPhase::default() }))
+    pub(super) fn new(
+        duration: Option<Duration>,
+        hosts: Vec<String>,
+        uploads: bool,
+        wanted: Option<Timestamp>,
+    ) -> Self {
+        Self(StatusLine::new(HostsPhase { duration, hosts, uploads, wanted, ..HostsPhase::default() }))
     }
 
     /// Takes an event of the capture.
@@ -63,14 +73,24 @@ impl HostsPhase {
     fn take(&mut self, event: HostProgress) {
         match event {
             HostProgress::Reached => self.reached += 1,
-            HostProgress::Missing => self.missing += 1,
-            HostProgress::Ready(processes) => {
-                self.ready += 1;
-                self.processes += processes;
+            HostProgress::Missing { host } => {
+                self.missing += 1;
+                self.ready.remove(&host);
+                self.busy.remove(&host);
             }
+            HostProgress::Ready { host, processes } => {
+                self.ready.insert(host, processes);
+                self.busy.remove(&host);
+            }
+            HostProgress::Busy { host } => {
+                self.ready.remove(&host);
+                self.busy.insert(host);
+            }
+            HostProgress::Released { host } => drop(self.ready.remove(&host)),
             HostProgress::Starts(begin) => self.begin = Some(begin),
             HostProgress::BeginsAgain => {
-                (self.begin, self.ready, self.processes, self.again) = (None, 0, 0, true);
+                self.begin = None;
+                self.ready.clear();
                 self.received.clear();
             }
             HostProgress::Received { host, target, bytes } => {
@@ -90,16 +110,38 @@ impl HostsPhase {
     }
 }
 
+impl HostsPhase {
+    /// While no start is given yet.
+    fn before_the_start(&self, now: Timestamp, hosts: &str) -> String {
+        let ready = self.ready.len();
+        if let Some(first) = self.busy.first() {
+            let first = self.hosts.get(*first).map(String::as_str).unwrap_or_default();
+            let more = match self.busy.len() - 1 {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            return format!(
+                "waiting for profilers that are in use on {first}{more}: {ready} of {hosts} ready"
+            );
+        }
+        let all_reached = self.reached + self.missing >= self.hosts.len();
+        let ahead = self.wanted.filter(|wanted| *wanted > now).map(|wanted| now.age(wanted).as_secs_f64());
+        match (ready, ahead) {
+            (0, Some(ahead)) if all_reached => {
+                format!("{} of {hosts} reached; the recording starts in {ahead:.0} s", self.reached)
+            }
+            (0, _) => format!("reaching {hosts}: {} reached", self.reached),
+            _ => format!("reserving {hosts}: {ready} ready"),
+        }
+    }
+}
+
 impl Shown for HostsPhase {
     fn text(&self, now: Timestamp) -> String {
         let (hosts, missing) = (counted(self.hosts.len(), "host"), self.missing);
         let without = if missing > 0 { format!(", {missing} missing") } else { String::new() };
         let Some(begin) = self.begin else {
-            return match self.ready {
-                0 if self.again => format!("waiting for a profiler that another program uses{without}"),
-                0 => format!("reaching {hosts}: {} reached{without}", self.reached),
-                ready => format!("reserving {hosts}: {ready} ready{without}"),
-            };
+            return self.before_the_start(now, &hosts) + &without;
         };
         let ahead = now.age(begin);
         if self.duration.is_some() && ahead > AHEAD {
@@ -132,7 +174,7 @@ impl Shown for HostsPhase {
                 self.recorded
             );
         }
-        let processes = counted(self.processes, "process");
+        let processes = counted(self.ready.values().sum::<usize>(), "process");
         let end = begin.plus(duration);
         if now < end {
             let (window, left) = (duration.as_secs_f64(), now.age(end).as_secs_f64());
@@ -159,9 +201,10 @@ mod tests {
             phase.text(second(at))
         };
         assert_eq!(says(&[HostProgress::Reached], 0), "reaching 3 hosts: 1 reached");
-        let ready = [HostProgress::Missing, HostProgress::Reached, HostProgress::Ready(2)];
-        assert_eq!(says(&ready, 0), "reserving 3 hosts: 1 ready, 1 missing");
-        let starts = [HostProgress::Ready(1), HostProgress::Starts(second(10))];
+        let ready = |host, processes| HostProgress::Ready { host, processes };
+        let first = [HostProgress::Missing { host: 1 }, HostProgress::Reached, ready(0, 2)];
+        assert_eq!(says(&first, 0), "reserving 3 hosts: 1 ready, 1 missing");
+        let starts = [ready(2, 1), HostProgress::Starts(second(10))];
         assert_eq!(says(&starts, 4), "the recording of 3 hosts starts in 6 s, 1 missing");
         assert_eq!(says(&[], 10), "recording 2.0 s of 3 processes on 3 hosts, 2 s left, 1 missing");
         let waiting =
@@ -178,7 +221,8 @@ mod tests {
     fn a_snapshot_has_words_of_its_own() {
         let hosts = ["a", "b"].map(str::to_owned).to_vec();
         let mut phase = HostsPhase { hosts, ..HostsPhase::default() };
-        let begins = [HostProgress::Ready(1), HostProgress::Ready(1), HostProgress::Starts(Timestamp(0))];
+        let ready = |host| HostProgress::Ready { host, processes: 1 };
+        let begins = [ready(0), ready(1), HostProgress::Starts(Timestamp(0))];
         let making = HostProgress::Received { host: 1, target: 0, bytes: 1 << 20 };
         begins.into_iter().chain([making, HostProgress::Recorded]).for_each(|event| phase.take(event));
         let text = phase.text(Timestamp(60_000_000_000));
@@ -188,14 +232,35 @@ mod tests {
     }
 
     #[test]
+    fn a_start_that_is_far_ahead_is_said_once_all_are_reached() {
+        let hosts = ["a", "b"].map(str::to_owned).to_vec();
+        let wanted = Some(Timestamp(60_000_000_000));
+        let mut phase = HostsPhase { hosts, wanted, ..HostsPhase::default() };
+        phase.take(HostProgress::Reached);
+        assert_eq!(phase.text(Timestamp(0)), "reaching 2 hosts: 1 reached");
+        phase.take(HostProgress::Missing { host: 1 });
+        let says = "1 of 2 hosts reached; the recording starts in 60 s, 1 missing";
+        assert_eq!(phase.text(Timestamp(0)), says);
+    }
+
+    #[test]
     fn what_is_waited_for_is_said() {
         let hosts = ["a", "b"].map(str::to_owned).to_vec();
         let mut phase = HostsPhase { hosts, uploads: true, ..HostsPhase::default() };
-        let begins = [HostProgress::Ready(1), HostProgress::Ready(1), HostProgress::Starts(Timestamp(0))];
-        begins.into_iter().chain([HostProgress::BeginsAgain]).for_each(|event| phase.take(event));
-        assert_eq!(phase.text(Timestamp(0)), "waiting for a profiler that another program uses");
-        phase.take(HostProgress::Ready(1));
+        let ready = |host| HostProgress::Ready { host, processes: 1 };
+        let begins = [ready(0), ready(1), HostProgress::Starts(Timestamp(0))];
+        let again = [HostProgress::BeginsAgain, HostProgress::Busy { host: 1 }];
+        begins.into_iter().chain(again).for_each(|event| phase.take(event));
+        let waits =
+            |ready: usize| format!("waiting for profilers that are in use on b: {ready} of 2 hosts ready");
+        assert_eq!(phase.text(Timestamp(0)), waits(0));
+        phase.take(ready(0));
+        assert_eq!(phase.text(Timestamp(0)), waits(1));
+        phase.take(HostProgress::Released { host: 0 });
+        assert_eq!(phase.text(Timestamp(0)), waits(0));
+        phase.take(ready(1));
         assert_eq!(phase.text(Timestamp(0)), "reserving 2 hosts: 1 ready");
+        phase.take(ready(0));
         let recorded = [HostProgress::Starts(Timestamp(0)), HostProgress::Recorded, HostProgress::Recorded];
         recorded.into_iter().for_each(|event| phase.take(event));
         phase.take(HostProgress::Copied { host: 1, bytes: 0 });

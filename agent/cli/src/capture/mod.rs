@@ -42,6 +42,9 @@ pub struct Args {
     /// Profiler to trace without an agent; repeatable
     #[arg(long, value_name = "HOST:PORT", conflicts_with = WHICH)]
     target: Vec<Target>,
+    /// Also trace a process of this host with a jaxlib before 0.9: without TensorFlow it stops for ever when it is profiled
+    #[arg(long, requires = "target")]
+    allow_old_jaxlib: bool,
     /// Folder for the session, as DIR/plugins/profile/NAME; an agent keeps the session in its store as well
     /// [default: the agent's store alone; with --target or --hosts the current folder]
     #[arg(short, long, value_name = "DIR", value_parser = output_path::parser())]

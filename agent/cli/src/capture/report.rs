@@ -22,7 +22,7 @@ use super::super::{
     CommandResult, client,
     exit::Exit,
     failure::Failure,
-    hosts::NoHostAnswer,
+    hosts::{NoHostAnswer, report::named},
     output,
     output::one_line,
     remedies::{self, KeptIn},
@@ -84,13 +84,13 @@ impl NothingKept {
     /// Of a capture over several hosts: why it failed, and each host with its fault.
     pub(super) fn of_hosts<'h>(
         failure: Failure,
-        hosts: impl Iterator<Item = (&'h HostAddress, Option<&'h HostFault>)>,
+        hosts: impl Iterator<Item = (&'h HostAddress, &'h HostFault)>,
     ) -> Self {
-        let row = |(host, fault): (&HostAddress, Option<&HostFault>)| HostRow {
+        let row = |(host, fault): (&HostAddress, &HostFault)| HostRow {
             host: host.to_string(),
             name: None,
             clock: None,
-            missing: fault.map(NoHostAnswer::from),
+            missing: Some(NoHostAnswer::from(fault)),
         };
         Self { failure, hosts: hosts.map(row).collect() }
     }
@@ -239,6 +239,22 @@ impl CaptureReport {
         of_host.or(failure.map(|failure| failure.remedy.as_str()))
     }
 
+    /// What is missing. Whole hosts with one reason are one entry: the first of them, and all names.
+    fn missing_by_reason(&self) -> Vec<(&Missing, Vec<String>)> {
+        let mut entries: Vec<(&Missing, Vec<String>)> = Vec::new();
+        for missing in &self.missing {
+            let same = |(first, _): &&mut (&Missing, Vec<String>)| {
+                let whole = first.process.is_none() && missing.process.is_none();
+                whole && first.why == missing.why && self.remedy(first) == self.remedy(missing)
+            };
+            match entries.iter_mut().find(same) {
+                Some((_, hosts)) => hosts.push(missing.host.clone()),
+                None => entries.push((missing, vec![missing.host.clone()])),
+            }
+        }
+        entries
+    }
+
     /// The result as text.
     fn page(&self) -> String {
         let mut text = String::new();
@@ -269,8 +285,8 @@ impl CaptureReport {
                 let _ = writeln!(text, "    warning: {}", one_line(warning));
             }
         }
-        for missing in &self.missing {
-            let _ = writeln!(text, "  missing: {}", one_line(&missing_text(missing)));
+        for (missing, hosts) in self.missing_by_reason() {
+            let _ = writeln!(text, "  missing: {}", one_line(&missing_text(missing, &hosts)));
             if let Some(remedy) = self.remedy(missing).filter(|remedy| !remedy.is_empty()) {
                 let _ = writeln!(text, "    {}", one_line(remedy));
             }
@@ -304,8 +320,11 @@ fn at_step_text(at: AtStep) -> String {
     }
 }
 
-/// What is missing and why. A reason that begins with the name of the process does not get it twice.
-fn missing_text(missing: &Missing) -> String {
+/// What is missing on these hosts and why. A reason that begins with the name of the process does not get it twice.
+fn missing_text(missing: &Missing, hosts: &[String]) -> String {
+    if hosts.len() > 1 {
+        return format!("the whole of {}, {}: {}", counted(hosts.len(), "host"), named(hosts), missing.why);
+    }
     let process = missing.process.as_deref().unwrap_or("the whole host");
     let why = missing.why.strip_prefix(process).and_then(|why| why.strip_prefix(": "));
     format!("{process} on {}: {}", missing.host, why.unwrap_or(&missing.why))
@@ -368,11 +387,14 @@ mod tests {
     fn a_missing_process_is_named_once() {
         let text = |process: Option<&str>, why: &str| {
             let process = process.map(str::to_owned);
-            missing_text(&Missing { host: "vm".into(), process, why: why.into() })
+            missing_text(&Missing { host: "vm".into(), process, why: why.into() }, &["vm".to_owned()])
         };
         let closed = "localhost:9: port 9 is closed";
         assert_eq!(text(Some("localhost:9"), closed), "localhost:9 on vm: port 9 is closed");
         assert_eq!(text(Some("pid 7"), closed), "pid 7 on vm: localhost:9: port 9 is closed");
         assert_eq!(text(None, "no answer"), "the whole host on vm: no answer");
+        let missing = Missing { host: "vm-01".into(), process: None, why: "no answer".into() };
+        let all = missing_text(&missing, &["vm-01", "vm-02", "x"].map(str::to_owned));
+        assert_eq!(all, "the whole of 3 hosts, vm-[01-02], x: no answer");
     }
 }

@@ -21,6 +21,7 @@ fn kind_of(fault: &HostFault) -> &'static str {
         HostFault::Protocol { .. } | HostFault::Incapable { .. } => "old_agent",
         HostFault::Late { .. } => "no_answer",
         HostFault::LateRecording | HostFault::LateSnapshot | HostFault::Overall => "timeout",
+        HostFault::NotKept(_) => "not_kept",
         HostFault::SameAgent(_) => "same_agent",
         HostFault::SameName(_) => "same_name",
         HostFault::OtherDestination { .. } => "other_destination",
@@ -28,8 +29,8 @@ fn kind_of(fault: &HostFault) -> &'static str {
         HostFault::BadAnswer(_) => "bad_answer",
         HostFault::DamagedPart(_) | HostFault::MissingPart(_) => "damaged",
         HostFault::Copy(_) => "not_copied",
-        HostFault::Upload(_) => "not_uploaded",
+        HostFault::Upload(_) | HostFault::UploadGone(_) => "not_uploaded",
         HostFault::Paused(_) => "lost",
-        HostFault::Kept { fault, .. } => kind_of(fault),
+        HostFault::Kept { fault, .. } | HostFault::MayKeep { fault, .. } => kind_of(fault),
     }
 }

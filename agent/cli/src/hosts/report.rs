@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use cluster::hosts::folded;
+
 use super::HostAnswer;
 use crate::{exit::Exit, output::one_line};
 
@@ -43,15 +45,8 @@ pub(crate) fn remarks<T>(answers: &[HostAnswer<T>]) -> String {
 
 /// Texts about hosts, after an empty line: each once, with its hosts. Empty texts are left out.
 pub(crate) fn by_text(about: impl Iterator<Item = (String, String)>) -> String {
-    let mut texts: Vec<(String, Vec<String>)> = Vec::new();
-    for (host, text) in about.filter(|(_, text)| !text.is_empty()) {
-        match texts.iter_mut().find(|(known, _)| *known == text) {
-            Some((_, hosts)) => hosts.push(host),
-            None => texts.push((text, vec![host])),
-        }
-    }
     let mut page = String::new();
-    for (text, hosts) in texts {
+    for (text, hosts) in each_once(about.filter(|(_, text)| !text.is_empty())) {
         let gap = if page.is_empty() { "\n" } else { "" };
         // Writing to a String cannot fail.
         let _ = writeln!(page, "{gap}- {}: {}", one_line(&named(&hosts)), one_line(&text));
@@ -59,11 +54,25 @@ pub(crate) fn by_text(about: impl Iterator<Item = (String, String)>) -> String {
     page
 }
 
-fn named(hosts: &[String]) -> String {
-    let shown = hosts[..hosts.len().min(MOST_NAMES)].join(", ");
-    match hosts.len().saturating_sub(MOST_NAMES) {
+/// Each text once, with its hosts, in the order of the first ones.
+pub(crate) fn each_once<T: PartialEq>(about: impl Iterator<Item = (String, T)>) -> Vec<(T, Vec<String>)> {
+    let mut texts: Vec<(T, Vec<String>)> = Vec::new();
+    for (host, text) in about {
+        match texts.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, hosts)) => hosts.push(host),
+            None => texts.push((text, vec![host])),
+        }
+    }
+    texts
+}
+
+/// The names of hosts, as a list that is not long.
+pub(crate) fn named(hosts: &[String]) -> String {
+    let entries = folded(hosts.iter().map(String::as_str));
+    let shown = entries[..entries.len().min(MOST_NAMES)].join(", ");
+    match entries.len().saturating_sub(MOST_NAMES) {
         0 => shown,
-        more => format!("{shown} and {more} more"),
+        _ => format!("{shown}, … ({})", count(hosts.len(), "host")),
     }
 }
 
@@ -96,7 +105,9 @@ mod tests {
     #[test]
     fn a_remark_names_few_hosts() {
         let hosts: Vec<String> = (0..12).map(|number| format!("h{number}")).collect();
-        assert_eq!(named(&hosts[..2]), "h0, h1");
-        assert_eq!(named(&hosts), "h0, h1, h2, h3, h4, h5, h6, h7 and 4 more");
+        assert_eq!(named(&hosts), "h[0-11]");
+        let hosts: Vec<String> = ('a'..'m').map(String::from).collect();
+        assert_eq!(named(&hosts[..2]), "a, b");
+        assert_eq!(named(&hosts), "a, b, c, d, e, f, g, h, … (12 hosts)");
     }
 }

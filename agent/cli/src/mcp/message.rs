@@ -4,7 +4,7 @@
 use model::untrusted::clean;
 use serde_json::{Value, json};
 
-use super::{input::InputLine, tools::TOOLS};
+use super::tools::TOOLS;
 
 /// The versions that are agreed on once, by `initialize`; the newest first.
 const AGREED_VERSIONS: [&str; 3] = ["2025-11-25", "2025-06-18", "2024-11-05"];
@@ -103,11 +103,8 @@ fn server() -> Value {
 
 impl McpMessage {
     /// The message in a line.
-    pub(super) fn of(line: InputLine) -> Result<Self, RpcError> {
-        let InputLine::Line(line) = line else {
-            return Err(RpcError::new(-32600, "the line is longer than 1 MiB"));
-        };
-        let message: Value = serde_json::from_slice(&line)
+    pub(super) fn of(line: &[u8]) -> Result<Self, RpcError> {
+        let message: Value = serde_json::from_slice(line)
             .map_err(|error| RpcError::new(-32700, &format!("the line is not JSON: {error}")))?;
         let Value::Object(mut message) = message else {
             return Err(RpcError::new(-32600, "expected one JSON object a line"));
@@ -131,6 +128,10 @@ impl McpMessage {
 impl RpcError {
     fn new(code: i32, message: &str) -> Self {
         Self { code, message: message.to_owned(), data: None }
+    }
+
+    pub(super) fn too_long() -> Self {
+        Self::new(-32600, "the line is longer than 1 MiB")
     }
 
     fn unsupported_version(version: &Value) -> Self {

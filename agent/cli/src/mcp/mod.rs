@@ -11,29 +11,28 @@
 mod arguments;
 mod call;
 mod input;
+pub mod line_task;
 mod message;
 mod tools;
 
-use std::ffi::OsString;
+use std::{
+    ffi::OsString,
+    io::{IsTerminal, stdin},
+};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::task::{self, AbortHandle, JoinError, JoinSet};
 
 use self::{
-    arguments::ToolArguments,
-    call::{MAX_OUTPUT, ToolFailure},
+    call::ToolFailure,
     input::InputLine,
-    message::{McpMessage, RpcError, VersionForm},
-    tools::McpTool,
+    line_task::{LineTask, ToolCall},
+    message::RpcError,
 };
 use super::{CommandResult, client, exit::Exit, failure::Failure, output};
 
 /// Calls that may run at a time.
 const MAX_CALLS: usize = 8;
-/// What a client tells its model of this server.
-const INSTRUCTIONS: &str = "Measurements of the TPU chips of this host, the jobs on it, where the time of jobs went, and recorded \
-     XProf sessions. All tools only read. Begin with `status`; `goodput_explain` says what a job lost its time to; `sessions` \
-     lists what `show` and `diff` take.";
 
 /// Arguments of `mcp`.
 #[derive(Debug, clap::Args)]
@@ -43,6 +42,12 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
+    if stdin().is_terminal() {
+        // Whoever started it by hand would take it for a command that hangs.
+        output::print_error(
+            "waiting for lines of JSON from a client of the Model Context Protocol (docs/mcp.md); Ctrl-D ends it",
+        );
+    }
     let socket = args.agent.words();
     client::block_on(async move { McpServer::new(socket).serve().await })?;
     Ok(Exit::Ok)
@@ -100,83 +105,39 @@ impl McpServer {
 
     /// The answer to a line; none if it wants none, or it comes later.
     fn answer(&mut self, line: InputLine) -> Option<Value> {
-        let message = match McpMessage::of(line) {
-            Ok(message) => message,
-            Err(error) => return Some(error.answer(&Value::Null)),
-        };
-        let Some(id) = message.id.clone() else {
-            self.notified(&message.method, &message.params);
-            return None;
-        };
-        match self.result(&id, &message) {
-            Ok(answer) => answer,
-            Err(error) => Some(error.answer(&id)),
-        }
-    }
-
-    /// The answer to a request; none if it comes later.
-    fn result(&mut self, id: &Value, message: &McpMessage) -> Result<Option<Value>, RpcError> {
-        let form = VersionForm::of(&message.params)?;
-        let result = match message.method.as_str() {
-            "initialize" => message::initialized(&message.params, &instructions()),
-            "server/discover" => message::discovered(&instructions()),
-            "ping" => json!({}),
-            "tools/list" => {
-                form.kept(json!({ "tools": tools::TOOLS.iter().map(McpTool::listed).collect::<Vec<_>>() }))
+        let InputLine::Line(line) = line else { return Some(RpcError::too_long().answer(&Value::Null)) };
+        match LineTask::of(&line) {
+            LineTask::Nothing => None,
+            LineTask::Answer(answer) => Some(answer),
+            LineTask::Cancel(id) => {
+                self.running.iter().filter(|(running, _)| *running == id).for_each(|(_, call)| call.abort());
+                None
             }
-            "tools/call" => match self.call(id, &message.params, form)? {
-                Some(refused) => refused.result(),
-                None => return Ok(None),
-            },
-            other => return Err(RpcError::unknown_method(other)),
-        };
-        Ok(Some(form.answer(id, result)))
-    }
-
-    fn notified(&mut self, method: &str, params: &Value) {
-        if method == "notifications/cancelled" {
-            let id = &params["requestId"];
-            self.running.iter().filter(|(running, _)| running == id).for_each(|(_, call)| call.abort());
+            LineTask::Run(call) if self.running.len() >= MAX_CALLS => {
+                Some(call.answer(ToolFailure::too_many(MAX_CALLS).result()))
+            }
+            LineTask::Run(call) => {
+                self.start(call);
+                None
+            }
         }
     }
 
-    /// Starts the call of a tool, or says why it cannot be started.
-    fn call(
-        &mut self,
-        id: &Value,
-        params: &Value,
-        form: VersionForm,
-    ) -> Result<Option<ToolFailure>, RpcError> {
-        let Some(name) = params["name"].as_str() else {
-            return Err(RpcError::invalid_params("params.name: expected the name of a tool"));
-        };
-        let Some(tool) = tools::TOOLS.iter().find(|tool| tool.name == name) else {
-            return Err(RpcError::unknown_tool(name));
-        };
-        if self.running.len() >= MAX_CALLS {
-            return Ok(Some(ToolFailure::too_many(MAX_CALLS)));
-        }
-        let words = match ToolArguments::of(tool.arguments, &params["arguments"]) {
-            Ok(arguments) => tool.words(&arguments),
-            Err(error) => return Ok(Some(ToolFailure::of_arguments(tool.name, &error))),
-        };
-        let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
-        let (limit, answered, socket) = (tool.limit, id.clone(), self.socket.clone());
-        let call = self.calls.spawn(async move {
-            let ended = call::run(&words, &socket, limit).await;
-            form.answer(&answered, ended.map_or_else(|failure| failure.result(), |text| text.result()))
+    fn start(&mut self, call: ToolCall) {
+        let (id, socket) = (call.id().clone(), self.socket.clone());
+        let running = self.calls.spawn(async move {
+            let words: Vec<OsString> = call.words().iter().map(OsString::from).collect();
+            let ended = call::run(&words, &socket, call.limit()).await;
+            call.answer(ended.map_or_else(|failure| failure.result(), |text| text.result()))
         });
-        self.running.push((id.clone(), call));
-        Ok(None)
+        self.running.push((id, running));
     }
-}
-
-fn instructions() -> String {
-    format!("{INSTRUCTIONS} A text ends after {} KiB, and says so.", MAX_OUTPUT >> 10)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn server() -> McpServer {
@@ -231,8 +192,10 @@ mod tests {
             assert_eq!(server.answer(line).unwrap()["id"], Value::Null);
         }
         for notification in ["notifications/initialized", "notifications/cancelled", "unknown"] {
-            let message = json!({ "jsonrpc": "2.0", "method": notification, "params": { "requestId": 3 } });
-            assert_eq!(answer(&mut server, &message), None);
+            for params in [json!({ "requestId": 3 }), json!("text"), json!([3]), Value::Null] {
+                let message = json!({ "jsonrpc": "2.0", "method": notification, "params": params });
+                assert_eq!(answer(&mut server, &message), None);
+            }
         }
     }
 

@@ -136,6 +136,7 @@ pub(crate) fn capture(reason: FailureReason, kept_in: KeptIn) -> &'static str {
         | R::WriteFailed
         | R::FolderDenied
         | R::FolderImpossible
+        | R::FolderMissing
         | R::FolderFailed
         | R::OtherFileSystem
         | R::Link => disk(reason, kept_in),
@@ -158,6 +159,9 @@ fn disk(reason: FailureReason, kept_in: KeptIn) -> &'static str {
             "the agent stores sessions in agent.state_dir: its user must own the folders there, and links are not followed"
         }
         (R::FolderDenied, KeptIn::Folder) => "name a folder that you can write to with --output",
+        (R::FolderMissing, KeptIn::Folder) => {
+            "no folder can be created there: name another folder with --output"
+        }
         (R::FolderImpossible, KeptIn::Folder) => "name another folder with --output",
         (R::OtherFileSystem, KeptIn::Folder) => {
             "move it to the same file system, or name another folder with --output"

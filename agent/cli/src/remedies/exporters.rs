@@ -73,8 +73,8 @@ pub(crate) fn event_files(fault: EventFileFault) -> &'static str {
         }
         EventFileFault::NoSpace => "free disk space at export.tensorboard.directory, or lower its max_size",
         EventFileFault::Folder => {
-            "the folder of export.tensorboard.directory must be there, and the agent's user must be able to write to it \
-             (docs/export.md)"
+            "the folder of export.tensorboard.directory must be there, the agent's user must be able to write to it, and under \
+             systemd ReadWritePaths= of the unit must name it (docs/export.md)"
         }
     }
 }

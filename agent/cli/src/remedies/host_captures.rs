@@ -1,5 +1,7 @@
 //! Captures over several hosts: why a host is missing, and why nothing was kept.
 
+use std::time::Duration;
+
 use cluster::{dial::DialFault, hosts::HostAddress};
 use sessions::{
     FailureReason,
@@ -9,14 +11,18 @@ use sessions::{
 use xprof::wording::counted;
 
 use super::{
-    capture::{KeptIn, capture, capture_failure, interrupted_snapshot, session_folder},
+    capture::{KeptIn, capture, capture_failure, session_folder},
     connection::refused,
     hosts::not_reached,
 };
-use crate::{exit::Exit, failure::Failure};
+use crate::{
+    exit::Exit,
+    failure::Failure,
+    hosts::report::{each_once, named},
+};
 
-/// The most hosts that an error names.
-const MOST_NAMES: usize = 4;
+/// The most reasons that an error has.
+const MOST_REASONS: usize = 4;
 
 /// A host that is missing in a capture.
 pub(crate) fn missing_host(fault: &HostFault) -> Failure {
@@ -39,6 +45,8 @@ pub(crate) fn missing_host(fault: &HostFault) -> Failure {
         HostFault::Paused(_) => {
             with(Exit::Unreachable, capture(FailureReason::CallerSilent, KeptIn::OtherHost))
         }
+        // The failure of the whole says what to do.
+        HostFault::NotKept(_) => with(Exit::Partial, ""),
         HostFault::SameAgent(_) => with(Exit::Usage, "name each host once"),
         HostFault::SameName(_) => with(
             Exit::Conflict,
@@ -55,6 +63,19 @@ pub(crate) fn missing_host(fault: &HostFault) -> Failure {
         HostFault::Copy(FetchError::Late(_)) => with(Exit::Timeout, ""),
         HostFault::Copy(_) => with(Exit::BadInput, ""),
         HostFault::Upload(_) => with(Exit::NotUploaded, "`tpuscope uploads list` there says more"),
+        HostFault::UploadGone(_) => with(
+            Exit::NotUploaded,
+            "the session or its upload was removed there, or its agent was started again on a full disk, which notes no uploads: \
+             `tpuscope uploads list` and `tpuscope sessions list` there show what is left",
+        ),
+        HostFault::MayKeep { fault, session } => {
+            let failure = missing_host(fault);
+            let kept = format!(
+                "an agent that could record to the end keeps its part: `tpuscope sessions fetch {session} --output DIR` with the \
+                 same hosts copies what the agents have"
+            );
+            Failure { remedy: both(&failure.remedy, &kept), ..failure }
+        }
         HostFault::Kept { fault, session } => {
             let failure = missing_host(fault);
             let kept = format!(
@@ -76,15 +97,20 @@ fn not_reached_exit(fault: DialFault) -> Exit {
     match fault {
         DialFault::NotStarted | DialFault::JobNotRunning => Exit::NotFound,
         DialFault::Port => Exit::Usage,
-        DialFault::NoTpuscope | DialFault::OldTpuscope | DialFault::OtherVersion | DialFault::NoAgent => {
-            Exit::NoAgent
-        }
-        DialFault::ClosedSocket
+        DialFault::NoTpuscope
+        | DialFault::OldTpuscope
+        | DialFault::OtherVersion
+        | DialFault::NoAgent
+        | DialFault::Stopped => Exit::NoAgent,
+        DialFault::NotExecutable
+        | DialFault::ClosedSocket
         | DialFault::HostKey
         | DialFault::Denied
+        | DialFault::ClusterDenied
         | DialFault::ForeignJob
         | DialFault::PeerValidity
         | DialFault::PeerAuthority
+        | DialFault::PeerOfAuthority
         | DialFault::PeerName
         | DialFault::PeerId
         | DialFault::PeerRole
@@ -97,7 +123,10 @@ fn not_reached_exit(fault: DialFault) -> Exit {
         DialFault::NoMagic | DialFault::Echo | DialFault::NotTls => Exit::BadInput,
         DialFault::Overloaded
         | DialFault::UnknownName
+        | DialFault::UnknownContainer
         | DialFault::Unreachable
+        | DialFault::ClusterUnreachable
+        | DialFault::SlurmUnreachable
         | DialFault::NoConnection
         | DialFault::NotInJob
         | DialFault::Lost
@@ -106,7 +135,7 @@ fn not_reached_exit(fault: DialFault) -> Exit {
 }
 
 /// A capture over several hosts that kept nothing.
-pub(crate) fn hosts_capture(error: CoordinatorError, hosts: &[(HostAddress, Option<HostFault>)]) -> Failure {
+pub(crate) fn hosts_capture(error: CoordinatorError, hosts: &[(HostAddress, HostFault)]) -> Failure {
     match error {
         CoordinatorError::TooFewHosts { remaining, needed, keeping, left } => {
             too_few_hosts(remaining, needed, hosts, &keeping, &left)
@@ -120,11 +149,11 @@ pub(crate) fn hosts_capture(error: CoordinatorError, hosts: &[(HostAddress, Opti
             let remedy = both(&missing_host(fault).remedy, &agents_keep(left));
             Failure::new(Exit::NotUploaded, &error).remedy(remedy)
         }
-        CoordinatorError::Cancelled { left: None } => Failure::new(
+        CoordinatorError::Cancelled { recorded: false, .. } => Failure::new(
             Exit::Interrupted,
             "the capture was cancelled; nothing was kept, and the agents free the profilers",
         ),
-        CoordinatorError::Cancelled { left: Some(left) } => Failure::new(
+        CoordinatorError::Cancelled { recorded: true, left } => Failure::new(
             Exit::Interrupted,
             "the capture was cancelled after hosts had recorded; no whole session was made",
         )
@@ -134,10 +163,17 @@ pub(crate) fn hosts_capture(error: CoordinatorError, hosts: &[(HostAddress, Opti
 }
 
 /// A snapshot over several hosts that kept nothing.
-pub(crate) fn hosts_snapshot(error: CoordinatorError, hosts: &[(HostAddress, Option<HostFault>)]) -> Failure {
+pub(crate) fn hosts_snapshot(error: CoordinatorError, hosts: &[(HostAddress, HostFault)]) -> Failure {
     match error {
-        CoordinatorError::Cancelled { left: None } => interrupted_snapshot(),
-        CoordinatorError::Cancelled { left: Some(left) } => Failure::new(
+        CoordinatorError::Cancelled { recorded: false, left } => {
+            let what = "the snapshot was cancelled before an agent had made its part; nothing was kept here, and the recorders \
+                        keep what they have recorded";
+            let session = left.session;
+            Failure::new(Exit::Interrupted, what).remedy(format_args!(
+                "an agent that was just done may have a part: `tpuscope sessions fetch {session}` with the same hosts copies it"
+            ))
+        }
+        CoordinatorError::Cancelled { recorded: true, left } => Failure::new(
             Exit::Interrupted,
             "the snapshot was cancelled after hosts had made their parts; no whole session was made",
         )
@@ -166,20 +202,22 @@ fn agents_keep(left: &LeftParts) -> String {
 fn too_few_hosts(
     remaining: usize,
     needed: usize,
-    hosts: &[(HostAddress, Option<HostFault>)],
+    hosts: &[(HostAddress, HostFault)],
     keeping: &[HostAddress],
     left: &LeftParts,
 ) -> Failure {
-    let missing = hosts.iter().filter_map(|(host, fault)| Some((host, missing_host(fault.as_ref()?))));
-    let missing: Vec<(&HostAddress, Failure)> = missing.collect();
+    let failed = hosts.iter().filter(|(_, fault)| !matches!(fault, HostFault::NotKept(_)));
+    let missing: Vec<(&HostAddress, Failure)> =
+        failed.map(|(host, fault)| (host, missing_host(fault))).collect();
     let count = |exit: Exit| missing.iter().filter(|(_, failure)| failure.exit == exit).count();
     let commonest = missing.iter().rev().max_by_key(|(_, failure)| count(failure.exit));
     let exit = commonest.map_or(Exit::Partial, |(_, failure)| failure.exit);
-    let named: Vec<String> =
-        missing.iter().take(MOST_NAMES).map(|(host, failure)| format!("{host}: {}", failure.what)).collect();
-    let more = match missing.len().saturating_sub(MOST_NAMES) {
+    let reasons = each_once(missing.iter().map(|(host, failure)| (host.to_string(), &failure.what)));
+    let said: Vec<String> =
+        reasons.iter().take(MOST_REASONS).map(|(why, hosts)| format!("{}: {why}", named(hosts))).collect();
+    let more = match reasons.iter().skip(MOST_REASONS).map(|(_, hosts)| hosts.len()).sum() {
         0 => String::new(),
-        more => format!("; and {more} more"),
+        more => format!("; and {}", counted(more, "more host")),
     };
     let mut remedies: Vec<String> = Vec::new();
     for (_, failure) in missing.iter().filter(|(_, failure)| failure.exit == exit) {
@@ -200,7 +238,7 @@ fn too_few_hosts(
     let what = format!(
         "{remaining} of {} left, and {needed} must have a trace: {kept}: {}{more}",
         counted(hosts.len(), "host"),
-        named.join("; ")
+        said.join("; ")
     );
     Failure::new(exit, what).remedy(remedies.join("; "))
 }
@@ -221,6 +259,19 @@ pub(crate) fn option_of_one_host(option: &str, instead: &str) -> Failure {
     Failure::new(Exit::Usage, format_args!("{option} is not for several hosts")).remedy(instead)
 }
 
+/// A window that begins so far ahead, and ends after the time for the whole capture.
+pub(crate) fn window_over_limit(ahead: Duration, window: Duration, overall: Duration) -> Failure {
+    let what = if ahead < Duration::from_secs(1) {
+        format!("--duration {window:?} is longer than --overall-timeout {overall:?}")
+    } else {
+        format!(
+            "the window begins in {:.0} s and lasts {window:?} (--duration): it ends after --overall-timeout {overall:?}",
+            ahead.as_secs_f64()
+        )
+    };
+    Failure::new(Exit::Usage, what).remedy("use a longer --overall-timeout, or an earlier or shorter window")
+}
+
 /// More hosts needed than there are.
 pub(crate) fn min_hosts_over_hosts(needed: usize, hosts: usize) -> Failure {
     Failure::new(
@@ -233,28 +284,29 @@ pub(crate) fn min_hosts_over_hosts(needed: usize, hosts: usize) -> Failure {
 #[cfg(test)]
 mod tests {
     use cluster::dial::DialError;
+    use sessions::coordinator::HostStage;
 
     use super::*;
 
-    fn dial(fault: DialFault) -> Option<HostFault> {
-        Some(HostFault::Dial(DialError { fault, reason: "ssh: x".into() }))
+    fn dial(fault: DialFault) -> HostFault {
+        HostFault::Dial(DialError { fault, reason: "ssh: x".into() })
     }
 
     #[test]
     fn the_commonest_cause_decides() {
         let host = |name: &str| name.parse::<HostAddress>().unwrap();
-        let late = || Some(HostFault::LateRecording);
+        let late = || HostFault::LateRecording;
         let hosts = [
             (host("a"), late()),
             (host("b"), dial(DialFault::NoAgent)),
-            (host("c"), None),
+            (host("c"), HostFault::NotKept(HostStage::Recorded)),
             (host("d"), dial(DialFault::OldTpuscope)),
         ];
         let left = LeftParts { session: "s".parse().unwrap(), folder_there: None };
         let failed = too_few_hosts(1, 2, &hosts, &[], &left);
         assert_eq!(failed.exit, Exit::NoAgent);
         let wanted = "1 of 4 hosts left, and 2 must have a trace: nothing was kept: \
-                      a: it did not end its recording in time; b: ssh: x; d: ssh: x";
+                      a: it did not end its recording in time; b, d: ssh: x";
         assert_eq!(failed.what, wanted);
         assert!(failed.remedy.contains("update tpuscope there") && !failed.remedy.contains("--timeout"));
         // The first of two.
@@ -267,22 +319,35 @@ mod tests {
         );
         assert!(failed.remedy.contains("sessions rm s"), "{}", failed.remedy);
         let many: Vec<_> = (0..9).map(|number| (host(&format!("h{number}")), late())).collect();
-        assert!(
-            too_few_hosts(0, 1, &many, &[], &left)
-                .what
-                .ends_with("h3: it did not end its recording in time; and 5 more")
-        );
+        let failed = too_few_hosts(0, 1, &many, &[], &left);
+        assert!(failed.what.ends_with(": h[0-8]: it did not end its recording in time"), "{}", failed.what);
+        let each = |number: usize| {
+            let error = DialError { fault: DialFault::Lost, reason: format!("x{number}") };
+            (host(&format!("h{number}")), HostFault::Dial(error))
+        };
+        let many: Vec<_> = (0..9).map(each).collect();
+        let failed = too_few_hosts(0, 1, &many, &[], &left);
+        assert!(failed.what.ends_with("h3: x3; and 5 more hosts"), "{}", failed.what);
     }
 
     #[test]
     fn what_lies_at_a_destination_is_said() {
         let folder_there = Some("gs://b/plugins/profile/s".to_owned());
-        let left = Some(LeftParts { session: "s".parse().unwrap(), folder_there });
-        let cancelled = hosts_capture(CoordinatorError::Cancelled { left }, &[]);
+        let left = LeftParts { session: "s".parse().unwrap(), folder_there };
+        let cancelled = hosts_capture(CoordinatorError::Cancelled { recorded: true, left }, &[]);
         assert_eq!(cancelled.exit, Exit::Interrupted);
         for says in ["lies in gs://b/plugins/profile/s without a manifest", "`tpuscope sessions rm s`"] {
             assert!(cancelled.remedy.contains(says), "{}", cancelled.remedy);
         }
+    }
+
+    #[test]
+    fn a_cancelled_snapshot_speaks_of_all_agents_and_names_its_session() {
+        let left = LeftParts { session: "s".parse().unwrap(), folder_there: None };
+        let cancelled = hosts_snapshot(CoordinatorError::Cancelled { recorded: false, left }, &[]);
+        assert_eq!(cancelled.exit, Exit::Interrupted);
+        assert!(!cancelled.what.contains("the agent "), "{}", cancelled.what);
+        assert!(cancelled.remedy.contains("`tpuscope sessions fetch s`"), "{}", cancelled.remedy);
     }
 
     #[test]

@@ -144,6 +144,9 @@ pub(crate) fn socket_of_another_host() -> Failure {
 pub(crate) fn not_reached(fault: DialFault) -> &'static str {
     match fault {
         DialFault::NotStarted => "install it here, or reach the hosts in another way",
+        DialFault::NotExecutable => {
+            "let this user execute it (`chmod +x`; a script begins with a line such as #!/bin/sh), or reach the hosts in another way"
+        }
         DialFault::Port => "leave the port out",
         DialFault::NoTpuscope => {
             "install tpuscope there in a folder of its PATH, or give its path in --via-command"
@@ -157,9 +160,21 @@ pub(crate) fn not_reached(fault: DialFault) -> &'static str {
         DialFault::Denied => {
             "let `ssh HOST true` work without a prompt first: load the key with ssh-add, or name it in ~/.ssh/config"
         }
+        DialFault::ClusterDenied => {
+            "`kubectl auth can-i create pods/exec` must say yes: log in to the cluster, or ask for that right"
+        }
         DialFault::Overloaded => "ask fewer hosts at a time, or raise MaxStartups of sshd",
         DialFault::UnknownName => "check the name",
         DialFault::Unreachable => "check that the host is up and that sshd listens there",
+        DialFault::ClusterUnreachable => {
+            "let `kubectl get pods` work first: check the context and the network to its API server"
+        }
+        DialFault::SlurmUnreachable => {
+            "`scontrol ping` shows whether slurmctld answers; then run the command again"
+        }
+        DialFault::UnknownContainer => {
+            "name a container of the pod with --container: `kubectl get pod POD -o jsonpath='{.spec.containers[*].name}'` lists them"
+        }
         DialFault::ForeignJob => "only the user of a job can run steps in it: use --via ssh",
         DialFault::JobNotRunning => "`squeue --me` lists your jobs",
         DialFault::NotInJob => "the job may have other hosts now: run the command again",
@@ -174,6 +189,7 @@ pub(crate) fn not_reached(fault: DialFault) -> &'static str {
         DialFault::Lost => {
             "run the command again; the log of the agent there has more: `journalctl -u tpuscope`"
         }
+        DialFault::Stopped => "start the agent there (`systemctl start tpuscope`), and run the command again",
         DialFault::NoConnection => {
             "check that the agent there listens for other hosts (api.remote), and that a firewall or the IPAddressAllow= of its \
              unit lets this host in; HOST:PORT names another port than 4393"
@@ -186,6 +202,10 @@ pub(crate) fn not_reached(fault: DialFault) -> &'static str {
             "issue a new certificate for that agent (`tpuscope certs issue --agent`), or correct the clock here"
         }
         DialFault::PeerAuthority => "add the authority of that agent's certificate to ca.pem in --tls-dir",
+        DialFault::PeerOfAuthority => {
+            "api.remote.cert there must be a certificate that `tpuscope certs issue --agent` made: that of an authority in ca.pem \
+             of --tls-dir does not help"
+        }
         DialFault::PeerName => {
             "use a name that the certificate has, or issue one with this name (`tpuscope certs issue --agent HOST --also NAME`); \
              --peer-id names the URI of a certificate without host names"

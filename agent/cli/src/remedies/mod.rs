@@ -49,6 +49,7 @@ pub(crate) use connection::{
 pub(crate) use exporters::{cloud_monitoring, event_files};
 pub(crate) use host_captures::{
     hosts_capture, hosts_snapshot, min_hosts_over_hosts, missing_host, missing_hosts, option_of_one_host,
+    window_over_limit,
 };
 pub(crate) use hosts::{
     container_without_pod, hosts, kubectl_wants_pods, no_container_name, no_way_to_hosts, not_reached,

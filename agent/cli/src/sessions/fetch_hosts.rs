@@ -32,7 +32,7 @@ use crate::{
     CommandResult, client,
     exit::Exit,
     failure::Failure,
-    hosts::{HostsArgs, NoHostAnswer},
+    hosts::{HostsArgs, NoHostAnswer, report},
     lifecycle::signals::StopSignals,
     output::{self, one_line},
     remedies,
@@ -92,8 +92,9 @@ fn print(copied: &Copied, name: &SessionName, json: bool) -> Result<(), Failure>
         counted(*hosts, "host"),
         HumanBytes(*size)
     );
-    for AbsentHost { host, why } in absent {
-        text += &format!("missing: {}: {}\n", host, one_line(&why.reason));
+    let absent_hosts = absent.iter().map(|absent| (absent.host.to_string(), &absent.why.reason));
+    for (reason, hosts) in report::each_once(absent_hosts) {
+        text += &format!("missing: {}: {}\n", report::named(&hosts), one_line(reason));
     }
     text += &AgentsParts::remarks(absent);
     output::print(&(text + &format!("next: tpuscope sessions show {folder}\n")))

@@ -3,6 +3,7 @@
 use std::{io, time::Duration};
 
 use model::untrusted::{MESSAGE, clean};
+use nix::errno::Errno;
 
 use super::far_command::FarStatus;
 
@@ -19,8 +20,10 @@ pub struct DialError {
 /// The kinds of faults; each has its own remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DialFault {
-    /// The program that reaches hosts cannot be started here.
+    /// The program that reaches hosts is not here.
     NotStarted,
+    /// This user may not execute the program that reaches hosts, or its file is no program of this machine.
+    NotExecutable,
     /// A host has a port, which the program does not take.
     Port,
     /// There is no tpuscope over there.
@@ -35,12 +38,20 @@ pub enum DialFault {
     HostKey,
     /// The host lets the user not in.
     Denied,
+    /// The cluster does not let the user run commands in its pods.
+    ClusterDenied,
     /// The host drops connections because there are too many.
     Overloaded,
     /// The name has no address, or there is no such pod.
     UnknownName,
     /// The host does not answer, or refuses connections.
     Unreachable,
+    /// The API server of the cluster does not answer, or refuses connections.
+    ClusterUnreachable,
+    /// Slurm's controller does not answer.
+    SlurmUnreachable,
+    /// The pod has no container of this name.
+    UnknownContainer,
     /// The Slurm job belongs to another user.
     ForeignJob,
     /// The Slurm job has ended, or does not run yet.
@@ -53,10 +64,12 @@ pub enum DialFault {
     NoMagic,
     /// The `dial-stdio` over there is of another version.
     OtherVersion,
-    /// The far side sends back what it is sent.
+    /// The far side is a terminal, or sends back what it is sent.
     Echo,
     /// The connection ended before the answer.
     Lost,
+    /// The agent ended the connection because it was stopped.
+    Stopped,
     /// No address of the host accepts a connection to the port.
     NoConnection,
     /// What listens on the port accepted the connection and did not answer within the limit.
@@ -67,6 +80,8 @@ pub enum DialFault {
     PeerValidity,
     /// No authority that is trusted here signed the certificate of the host.
     PeerAuthority,
+    /// The certificate of the host is that of an authority itself.
+    PeerOfAuthority,
     /// The certificate of the host is for other names.
     PeerName,
     /// The certificate of the host has another URI than the one that was asked for.
@@ -89,7 +104,7 @@ pub enum DialFault {
 
 /// Texts of ssh, srun, kubectl, shells and tpuscope itself. The first line that has all words of an entry decides; entries
 /// in this order.
-const KNOWN: [(&[&str], DialFault); 26] = [
+const KNOWN: [(&[&str], DialFault); 33] = [
     (&["tpuscope: no agent"], DialFault::NoAgent),
     (&["tpuscope: ", "does not answer"], DialFault::NoAgent),
     (&["tpuscope: no permission to connect"], DialFault::ClosedSocket),
@@ -104,8 +119,14 @@ const KNOWN: [(&[&str], DialFault); 26] = [
     (&["kex_exchange_identification"], DialFault::Overloaded),
     (&["Could not resolve hostname"], DialFault::UnknownName),
     (&["Error from server (NotFound)"], DialFault::UnknownName),
-    (&["Error from server (Forbidden)"], DialFault::Denied),
-    (&["Unable to connect to the server"], DialFault::Unreachable),
+    (&["Error from server (Forbidden)"], DialFault::ClusterDenied),
+    (&["error: You must be logged in to the server"], DialFault::ClusterDenied),
+    (&["Unable to connect to the server"], DialFault::ClusterUnreachable),
+    (&["The connection to the server", "was refused"], DialFault::ClusterUnreachable),
+    (&["container", "is not valid for pod"], DialFault::UnknownContainer),
+    (&["container not found ("], DialFault::UnknownContainer),
+    (&["Unable to contact slurm controller"], DialFault::SlurmUnreachable),
+    (&["Socket timed out on send/recv operation"], DialFault::SlurmUnreachable),
     (&["Connection refused"], DialFault::Unreachable),
     (&["No route to host"], DialFault::Unreachable),
     (&["Network is unreachable"], DialFault::Unreachable),
@@ -115,6 +136,7 @@ const KNOWN: [(&[&str], DialFault); 26] = [
     (&["Invalid job id specified"], DialFault::JobNotRunning),
     (&["Job is pending execution"], DialFault::JobNotRunning),
     (&["Requested node configuration is not available"], DialFault::NotInJob),
+    (&["Invalid node name specified"], DialFault::NotInJob),
     (&["Node failure on"], DialFault::Lost),
 ];
 
@@ -128,10 +150,14 @@ impl DialError {
 
     /// The program cannot be started.
     pub(super) fn not_started(reach: &str, error: &io::Error) -> Self {
-        Self {
-            fault: DialFault::NotStarted,
-            reason: clean(&format!("cannot start {reach}: {error}"), MESSAGE),
-        }
+        let fault = match error.kind() {
+            io::ErrorKind::NotFound => DialFault::NotStarted,
+            io::ErrorKind::PermissionDenied => DialFault::NotExecutable,
+            _ if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => DialFault::NotExecutable,
+            // What the system lacks: descriptors, processes.
+            _ => DialFault::Other,
+        };
+        Self { fault, reason: clean(&format!("cannot start {reach}: {error}"), MESSAGE) }
     }
 
     /// No magic line within `limit`.
@@ -149,6 +175,12 @@ impl DialError {
     /// What we sent came back.
     pub(super) fn echo(reach: &str) -> Self {
         let what = "the far side sends back what it is sent: a terminal that echoes, or another program than dial-stdio";
+        Self::new(DialFault::Echo, reach, what)
+    }
+
+    /// The magic line as a terminal changes it.
+    pub(super) fn terminal(reach: &str) -> Self {
+        let what = "the far side is a terminal, which changes what dial-stdio sends and receives";
         Self::new(DialFault::Echo, reach, what)
     }
 
@@ -253,6 +285,18 @@ mod tests {
                 DialFault::NoTpuscope,
             ),
             ("srun: error: Node failure on n1", DialFault::Lost),
+            (
+                "srun: error: Unable to create step for job 7: Invalid node name specified",
+                DialFault::NotInJob,
+            ),
+            (
+                "srun: error: Unable to confirm allocation for job 7: Unable to contact slurm controller (connect failure)",
+                DialFault::SlurmUnreachable,
+            ),
+            (
+                "srun: error: Unable to create step for job 7: Socket timed out on send/recv operation",
+                DialFault::SlurmUnreachable,
+            ),
         ];
         for (said, fault) in cases {
             let (found, reason) = of("srun", 1, said);
@@ -269,6 +313,47 @@ mod tests {
         }
         let pod = "Error from server (NotFound): pods \"p\" not found";
         assert_eq!(of("kubectl", 1, pod), (DialFault::UnknownName, format!("kubectl: {pod}")));
+        for (said, fault) in [
+            (
+                "Error from server (Forbidden): pods \"p\" is forbidden: User \"u\" cannot create resource \"pods/exec\"",
+                DialFault::ClusterDenied,
+            ),
+            (
+                "error: You must be logged in to the server (the server has asked for the client to provide credentials)",
+                DialFault::ClusterDenied,
+            ),
+            (
+                "The connection to the server localhost:8080 was refused - did you specify the right host or port?",
+                DialFault::ClusterUnreachable,
+            ),
+            (
+                "Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout",
+                DialFault::ClusterUnreachable,
+            ),
+            (
+                "Error from server (BadRequest): container c is not valid for pod p",
+                DialFault::UnknownContainer,
+            ),
+            ("error: unable to upgrade connection: container not found (\"c\")", DialFault::UnknownContainer),
+            (
+                "OCI runtime exec failed: exec failed: unable to start container process: exec: \"tpuscope\": executable file not found in $PATH: unknown",
+                DialFault::NoTpuscope,
+            ),
+            (
+                "error: cannot exec into a container in a completed pod; current phase is Succeeded",
+                DialFault::Other,
+            ),
+        ] {
+            assert_eq!(of("kubectl", 1, said).0, fault, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_started_is_not_here_or_not_executable() {
+        let of = |code: Errno| DialError::not_started("x", &io::Error::from_raw_os_error(code as i32)).fault;
+        let found = [Errno::ENOENT, Errno::EACCES, Errno::ENOEXEC, Errno::EMFILE].map(of);
+        let (away, denied) = (DialFault::NotStarted, DialFault::NotExecutable);
+        assert_eq!(found, [away, denied, denied, DialFault::Other]);
     }
 
     #[test]

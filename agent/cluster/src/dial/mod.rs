@@ -22,6 +22,7 @@ use tonic::{Status, transport::Channel};
 
 use crate::{
     channel::{self, ConnectionLoss},
+    going_away::{StopMark, WatchedStream},
     hosts::HostAddress,
     reach::{Reach, ReachCommand},
 };
@@ -62,6 +63,7 @@ enum Way {
 pub struct DialedHost {
     channel: Channel,
     deadline: Instant,
+    stopped: StopMark,
     command: Option<DialCommand>,
 }
 
@@ -94,8 +96,8 @@ impl Dialer {
         let deadline = Instant::now() + limit;
         match &self.way {
             Way::Tls(dialer) => {
-                let channel = dialer.dial(host, limit, deadline).await?;
-                Ok(DialedHost { channel, deadline, command: None })
+                let (channel, stopped) = dialer.dial(host, limit, deadline).await?;
+                Ok(DialedHost { channel, deadline, stopped, command: None })
             }
             Way::Command { reach, guard } => {
                 let command = reach
@@ -142,10 +144,12 @@ impl CommandDial<'_> {
             Ok(Ok(early)) => {
                 let stream = preamble::AfterPreamble::new(early, stream);
                 let echo = stream.echo();
+                let stream = WatchedStream::new(stream);
+                let stopped = stream.mark();
                 match timeout_at(deadline, channel::over(stream, KEEPALIVE)).await {
                     Ok(Ok(channel)) => {
                         let command = Some(DialCommand { far, reach, echo });
-                        Ok(DialedHost { channel, deadline, command })
+                        Ok(DialedHost { channel, deadline, stopped, command })
                     }
                     _ => Err(DialCommand { far, reach, echo }.lost().await),
                 }
@@ -153,6 +157,10 @@ impl CommandDial<'_> {
             Ok(Err(preamble::NoMagic::OtherVersion)) => {
                 far.stop().await;
                 Err(DialError::other_version(&reach, &preamble.version_there()))
+            }
+            Ok(Err(preamble::NoMagic::Terminal)) => {
+                far.stop().await;
+                Err(DialError::terminal(&reach))
             }
             Ok(Err(preamble::NoMagic::TooLong)) => {
                 far.stop().await;
@@ -185,8 +193,17 @@ impl DialedHost {
 
     /// Why the connection ended, once a call has failed because of it with this error.
     pub async fn lost(self, status: &Status) -> DialError {
-        let Self { channel, command, .. } = self;
+        let Self { channel, command, stopped, .. } = self;
         drop(channel);
+        if stopped.is_set() {
+            if let Some(DialCommand { mut far, .. }) = command {
+                far.end().await;
+            }
+            return DialError {
+                fault: DialFault::Stopped,
+                reason: "its agent was stopped, and closed the connection".to_owned(),
+            };
+        }
         match command {
             Some(command) => command.lost().await,
             None => {

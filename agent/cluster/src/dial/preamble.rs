@@ -34,6 +34,8 @@ pub(super) enum NoMagic {
     TooLong,
     /// The line of another version of the relay.
     OtherVersion,
+    /// The line ends as a terminal ends it: what follows would be changed too.
+    Terminal,
 }
 
 /// Whether the far side sends back what it is sent: a terminal that echoes, or another program than the relay.
@@ -66,6 +68,9 @@ impl Preamble {
                 rest.advance(MAGIC.len());
                 return Ok(rest.freeze());
             }
+            if self.version(searched).is_some_and(|version| version.ends_with(b"\r")) {
+                return Err(NoMagic::Terminal);
+            }
             if self.other_version(searched).is_some() {
                 return Err(NoMagic::OtherVersion);
             }
@@ -76,13 +81,19 @@ impl Preamble {
         }
     }
 
-    /// The version in the line of another version of the relay, if it came after the first `searched` bytes.
-    fn other_version(&self, searched: usize) -> Option<&[u8]> {
+    /// The version in the line of a relay, with what stands behind it there, if it came after the first `searched` bytes.
+    fn version(&self, searched: usize) -> Option<&[u8]> {
         let from = searched.saturating_sub(MAGIC_NAME.len() + LONGEST_VERSION);
         let at = self.0[from..].windows(MAGIC_NAME.len()).position(|window| window == MAGIC_NAME)?;
         let rest = &self.0[from + at + MAGIC_NAME.len()..];
         let end = rest.iter().take(LONGEST_VERSION).position(|byte| *byte == b'\n')?;
-        Some(&rest[..end]).filter(|version| !version.is_empty() && version.iter().all(u8::is_ascii_digit))
+        Some(&rest[..end])
+    }
+
+    /// The version in the line of another version of the relay, if it came after the first `searched` bytes.
+    fn other_version(&self, searched: usize) -> Option<&[u8]> {
+        let version = self.version(searched)?;
+        Some(version).filter(|version| !version.is_empty() && version.iter().all(u8::is_ascii_digit))
     }
 
     /// The line of another version of the relay, if there is one.
@@ -207,6 +218,8 @@ mod tests {
         let (early, ..) =
             read(vec![b"hello\ntpuscope-dial-stdio/".to_vec(), b"12\n".to_vec(), magic.clone()]).await;
         assert_eq!(early, Err(NoMagic::OtherVersion));
+        let (early, ..) = read(vec![b"hi\r\ntpuscope-dial-stdio/".to_vec(), b"1\r\n".to_vec()]).await;
+        assert_eq!(early, Err(NoMagic::Terminal));
         let (early, said, _) = read(vec![b"This account is currently not available.\n".to_vec()]).await;
         assert_eq!((early, said.trim()), (Err(NoMagic::Ended), "This account is currently not available."));
         let (early, ..) = read(vec![vec![b'x'; 200 << 10], magic]).await;

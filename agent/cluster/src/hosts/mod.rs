@@ -5,6 +5,7 @@
 
 mod address;
 mod file;
+mod folded;
 mod gce;
 mod k8s;
 mod query_command;
@@ -17,6 +18,7 @@ use model::host_list::{self, HostListError};
 
 pub use address::{HostAddress, HostAddressError};
 pub use file::HostsFile;
+pub use folded::folded;
 pub use gce::{GceError, GceMetadata, GceWorkers};
 pub use k8s::{HeadlessService, ServiceError};
 pub use query_command::QueryCommandError;

@@ -27,6 +27,8 @@ pub enum TlsFaultKind {
     Validity,
     /// No trusted authority signed the certificate of the other side.
     Authority,
+    /// The certificate of the other side is that of an authority itself.
+    OfAuthority,
     /// The certificate of the other side is for another name.
     Name,
     /// The certificate of the other side has another URI than the one that is expected.
@@ -111,7 +113,7 @@ impl TlsFault {
             }
             CertificateError::Other(other) if is_authority(other) => {
                 let why = "its certificate is that of an authority, perhaps signed by itself, and no host's";
-                (K::Authority, why.to_owned())
+                (K::OfAuthority, why.to_owned())
             }
             CertificateError::Other(other) => match other.0.downcast_ref::<Unaccepted>() {
                 Some(Unaccepted::Role(reason)) => (K::Role, reason.clone()),
@@ -225,7 +227,7 @@ mod tests {
         let by_itself =
             CertificateError::Other(rustls::OtherError(Arc::new(webpki::Error::CaUsedAsEndEntity)));
         let why = "its certificate is that of an authority, perhaps signed by itself, and no host's";
-        assert_eq!(fault(by_itself), (TlsFaultKind::Authority, why.to_owned()));
+        assert_eq!(fault(by_itself), (TlsFaultKind::OfAuthority, why.to_owned()));
         let role = Error::from(Unaccepted::Role("it has the role viewer".to_owned()));
         let wanted = TlsFault { kind: TlsFaultKind::Role, reason: "it has the role viewer".to_owned() };
         assert_eq!(TlsFault::of(&role), wanted);

@@ -171,7 +171,7 @@ struct ErrorDetail {
 ///
 /// # Errors
 /// If it does not say that all points were written.
-pub(super) fn check(answer: &Response<impl AsRef<[u8]>>, now: Timestamp) -> Result<(), ExportFailure> {
+pub fn check(answer: &Response<impl AsRef<[u8]>>, now: Timestamp) -> Result<(), ExportFailure> {
     let (status, body) = (answer.status(), answer.body().as_ref());
     if status.is_success() {
         // It is an empty object. A proxy that asks for a password answers with a page.
@@ -209,7 +209,7 @@ pub(super) fn check(answer: &Response<impl AsRef<[u8]>>, now: Timestamp) -> Resu
 }
 
 /// How the clock of this host differs from that of the service at `now`, in words; `None` if it does not.
-pub(super) fn clock_difference<T>(answer: &Response<T>, now: Timestamp) -> Option<String> {
+pub fn clock_difference<T>(answer: &Response<T>, now: Timestamp) -> Option<String> {
     let date = answer.headers().get(header::DATE)?;
     let there = DateTimeParser::new().parse_timestamp(date.as_bytes()).ok()?;
     let difference = i128::from(now.0) - there.as_nanosecond();

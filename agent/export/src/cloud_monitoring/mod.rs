@@ -7,7 +7,7 @@
 
 mod distributions;
 mod exported_jobs;
-mod failure;
+pub mod failure;
 mod failure_log;
 mod rendering;
 mod sender;
@@ -99,7 +99,11 @@ impl CloudMonitoring {
         Self {
             metadata: GceMetadata::default(),
             target: None,
-            sender: RequestSender::new(inputs.settings.credentials.clone(), Arc::clone(&inputs.clock)),
+            sender: RequestSender::new(
+                inputs.settings.credentials.clone(),
+                inputs.settings.interval.get(),
+                Arc::clone(&inputs.clock),
+            ),
             jobs: ExportedJobs::default(),
             log: ExportFailureLog::new(inputs.remedy),
             counters: ExportCounters::new("cloud_monitoring"),

@@ -9,13 +9,16 @@ use std::{
 };
 
 use model::time::Clock;
-use store::destinations::{GoogleAccount, SendRate, Transport};
+use store::destinations::{GoogleAccount, Transport};
 use tokio::time::timeout;
 
 use super::failure::{ExportFailure, ExportFailureKind, check, clock_difference};
 
 /// The longest time for a request, its token included.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// A connection is kept for the next round if that begins within this time: the service closes it after some minutes. A new one
+/// costs more than all points of a round.
+const LONGEST_KEPT: Duration = Duration::from_secs(180);
 
 /// The connection to Cloud Monitoring.
 pub(super) struct RequestSender {
@@ -34,9 +37,11 @@ pub(super) struct Written {
 }
 
 impl RequestSender {
-    /// A sender without a connection.
-    pub(super) fn new(credentials: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        let transport = Transport::new(DEADLINE, SendRate::default());
+    /// A sender without a connection, whose rounds begin each `interval`.
+    pub(super) fn new(credentials: PathBuf, interval: Duration, clock: Arc<dyn Clock>) -> Self {
+        let until_next = interval + 2 * DEADLINE;
+        let transport =
+            Transport::kept_for(if until_next <= LONGEST_KEPT { until_next } else { 2 * DEADLINE });
         Self { credentials, transport, account: None, clock }
     }
 
@@ -80,4 +85,57 @@ impl RequestSender {
 fn open(credentials: &Path, transport: &Transport) -> Result<GoogleAccount, ExportFailure> {
     let file = (!credentials.as_os_str().is_empty()).then_some(credentials);
     Ok(GoogleAccount::open(file, transport.clone())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use model::time::SystemClock;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::{TcpListener, TcpStream},
+        sync::mpsc,
+        time::{pause, resume, sleep},
+    };
+
+    use super::*;
+
+    /// Answers each request, which ends in `}`.
+    async fn answer(mut stream: TcpStream) {
+        let mut request = Vec::new();
+        while stream.read_buf(&mut request).await.is_ok_and(|read| read > 0) {
+            if request.ends_with(b"}") {
+                request.clear();
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_kept_for_the_next_round() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (connected, mut connections) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                connected.send(()).unwrap();
+                tokio::spawn(answer(stream));
+            }
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("key.json");
+        let account = serde_json::json!({
+            "gcs_base_url": url, "disable_oauth": true, "private_key": "", "private_key_id": "", "client_email": "",
+        });
+        std::fs::write(&key, account.to_string()).unwrap();
+        let interval = Duration::from_secs(60);
+        let mut sender = RequestSender::new(key, interval, Arc::new(SystemClock));
+        for _ in 0..2 {
+            sender.send(&url, b"{}".to_vec()).await.unwrap();
+            pause();
+            sleep(interval).await;
+            resume();
+        }
+        connections.recv().await.unwrap();
+        assert!(connections.try_recv().is_err(), "the second round had a connection of its own");
+    }
 }

@@ -70,7 +70,7 @@ impl ExportFault {
 /// An export that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
-pub(super) struct OtlpError {
+pub struct OtlpError {
     pub(super) fault: ExportFault,
     /// One line.
     what: String,

@@ -1,25 +1,20 @@
-//! Points of metrics, packed into messages of a bounded size.
+//! Points of metrics, written as messages of a bounded size: `ExportMetricsServiceRequest` in its encoding, without objects in
+//! between, which would cost some times the memory and the time.
 //!
-//! A metric goes on in the next message where one is full. Must never hold more than one message that is not encoded: as
-//! objects, points take some times the memory of their bytes.
+//! A metric goes on in the next message where one is full. Must never hold more than one message that is not whole.
 
 use std::mem;
 
 use bytes::Bytes;
 use model::metric::{Descriptor, MetricKind, Unit};
-use prost::Message;
-use proto::opentelemetry::proto::{
-    collector::metrics::v1::ExportMetricsServiceRequest,
-    common::v1::InstrumentationScope,
-    metrics::v1::{
-        AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint,
-        ResourceMetrics, ScopeMetrics, Sum, metric::Data,
-    },
-    resource::v1::Resource,
-};
+use proto::opentelemetry::proto::metrics::v1::AggregationTemporality;
 
-/// The bytes around a point, a metric, or all metrics of a message, at most: a tag and a length for each level.
-const AROUND: usize = 32;
+use super::fields::{bytes_field, head_bytes, message_head, number_field};
+
+/// The bytes of the tags and lengths around the metrics of a message, and around a metric, at most.
+const AROUND: usize = 64;
+/// A message grows from here.
+const FIRST_BYTES: usize = 16 << 10;
 
 /// A message that can be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,73 +25,72 @@ pub(super) struct EncodedMessage {
     pub(super) points: u64,
 }
 
-/// One value of one series.
-pub(super) enum DataPoint {
-    /// Of a gauge or a counter.
-    Number(NumberDataPoint),
-    /// Of a histogram.
-    Histogram(HistogramDataPoint),
-}
-
-impl DataPoint {
-    fn encoded_len(&self) -> usize {
-        match self {
-            Self::Number(point) => point.encoded_len(),
-            Self::Histogram(point) => point.encoded_len(),
-        }
-    }
-}
-
 /// Messages under way.
 pub(super) struct MessageWriter<'r> {
-    resource: &'r Resource,
+    /// The resource as a field of `ResourceMetrics`.
+    resource: &'r [u8],
+    /// The scope as a field of `ScopeMetrics`.
+    scope: Vec<u8>,
     limit: usize,
     done: Vec<EncodedMessage>,
-    /// The metrics of the message under way; the last one may get more points.
-    metrics: Vec<Metric>,
-    /// What the message has at most when it is encoded.
-    bytes: usize,
+    /// The whole metrics of the message under way, as fields of `ScopeMetrics`.
+    metrics: Vec<u8>,
     points: u64,
+    /// The metric under way.
+    metric: MetricParts,
+    /// The point under way.
+    point: Vec<u8>,
+}
+
+/// A metric in parts.
+struct MetricParts {
+    /// Its name, description and unit, as fields of `Metric`.
+    head: Vec<u8>,
+    kind: MetricKind,
+    /// Its points, as fields of its data.
+    data: Vec<u8>,
 }
 
 impl<'r> MessageWriter<'r> {
-    /// Messages about `resource`, none with more than `limit` bytes unless a single point has.
-    pub(super) fn new(resource: &'r Resource, limit: usize) -> Self {
-        let mut writer = Self { resource, limit, done: Vec::new(), metrics: Vec::new(), bytes: 0, points: 0 };
-        writer.bytes = writer.empty_bytes();
-        writer
+    /// Messages about the resource with these fields, none with more than `limit` bytes unless a single point has.
+    pub(super) fn new(resource: &'r [u8], limit: usize) -> Self {
+        let mut of_scope = Vec::new();
+        bytes_field(1, b"tpuscope", &mut of_scope);
+        bytes_field(2, env!("CARGO_PKG_VERSION").as_bytes(), &mut of_scope);
+        let mut scope = Vec::new();
+        bytes_field(1, &of_scope, &mut scope);
+        Self {
+            resource,
+            scope,
+            limit,
+            done: Vec::new(),
+            metrics: Vec::with_capacity(FIRST_BYTES),
+            points: 0,
+            metric: MetricParts { head: Vec::new(), kind: MetricKind::Gauge, data: Vec::new() },
+            point: Vec::new(),
+        }
     }
 
     /// Begins a metric. It is left out of a message in which it has no point.
     pub(super) fn metric(&mut self, descriptor: &Descriptor) {
-        self.drop_empty();
-        let metric = empty_metric(descriptor);
-        self.bytes += metric.encoded_len() + AROUND;
-        self.metrics.push(metric);
+        self.finish_metric();
+        let head = &mut self.metric.head;
+        head.clear();
+        bytes_field(1, descriptor.name.as_bytes(), head);
+        bytes_field(2, descriptor.help.as_bytes(), head);
+        bytes_field(3, ucum(descriptor.unit).as_bytes(), head);
+        self.metric.kind = descriptor.kind;
     }
 
-    /// Adds a point to the metric, which is of its kind.
-    pub(super) fn point(&mut self, point: DataPoint) {
-        let bytes = point.encoded_len() + AROUND;
-        if self.bytes + bytes > self.limit && self.points > 0 {
-            let going_on = self.metrics.last().map(without_points);
+    /// Adds a point to the metric: the fields that `write` appends, of the point of its kind.
+    pub(super) fn point(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.point.clear();
+        write(&mut self.point);
+        if self.bytes() + self.point.len() + AROUND > self.limit && self.points > 0 {
             self.finish_message();
-            if let Some(metric) = going_on {
-                self.bytes += metric.encoded_len() + AROUND;
-                self.metrics.push(metric);
-            }
         }
-        self.bytes += bytes;
+        bytes_field(1, &self.point, &mut self.metric.data);
         self.points += 1;
-        match (self.metrics.last_mut().and_then(|metric| metric.data.as_mut()), point) {
-            (Some(Data::Gauge(gauge)), DataPoint::Number(point)) => gauge.data_points.push(point),
-            (Some(Data::Sum(sum)), DataPoint::Number(point)) => sum.data_points.push(point),
-            (Some(Data::Histogram(histogram)), DataPoint::Histogram(point)) => {
-                histogram.data_points.push(point);
-            }
-            // The values of a family are of its kind.
-            _ => self.points -= 1,
-        }
     }
 
     /// All messages. Each has a point.
@@ -105,68 +99,54 @@ impl<'r> MessageWriter<'r> {
         self.done
     }
 
+    /// What the message has at most when it is whole.
+    fn bytes(&self) -> usize {
+        let metric = self.metric.head.len() + self.metric.data.len() + AROUND;
+        self.resource.len() + self.scope.len() + self.metrics.len() + metric + AROUND
+    }
+
+    /// Adds the metric under way to the message. Its head stays, for the case that it goes on in the next one.
+    fn finish_metric(&mut self) {
+        let MetricParts { head, kind, data } = &mut self.metric;
+        if data.is_empty() {
+            return;
+        }
+        let cumulative = i32::from(AggregationTemporality::Cumulative).unsigned_abs().into();
+        let tag = match kind {
+            MetricKind::Gauge => 5,
+            MetricKind::Counter => {
+                number_field(2, cumulative, data);
+                // It is monotonic.
+                number_field(3, 1, data);
+                7
+            }
+            MetricKind::Histogram => {
+                number_field(2, cumulative, data);
+                9
+            }
+        };
+        message_head(2, head.len() + head_bytes(tag, data.len()) + data.len(), &mut self.metrics);
+        self.metrics.extend_from_slice(head);
+        bytes_field(tag, data, &mut self.metrics);
+        data.clear();
+    }
+
     fn finish_message(&mut self) {
-        self.drop_empty();
-        let (metrics, points) = (mem::take(&mut self.metrics), mem::take(&mut self.points));
-        if points > 0 {
-            let scope =
-                InstrumentationScope { name: "tpuscope".into(), version: env!("CARGO_PKG_VERSION").into() };
-            let of_scope = ScopeMetrics { scope: Some(scope), metrics };
-            let of_host =
-                ResourceMetrics { resource: Some(self.resource.clone()), scope_metrics: vec![of_scope] };
-            let request = ExportMetricsServiceRequest { resource_metrics: vec![of_host] };
-            self.done.push(EncodedMessage { bytes: request.encode_to_vec().into(), points });
+        self.finish_metric();
+        let points = mem::take(&mut self.points);
+        if points == 0 {
+            return;
         }
-        self.bytes = self.empty_bytes();
-    }
-
-    /// Removes the last metric if it has no point.
-    fn drop_empty(&mut self) {
-        self.metrics.pop_if(|metric| match &metric.data {
-            Some(Data::Gauge(gauge)) => gauge.data_points.is_empty(),
-            Some(Data::Sum(sum)) => sum.data_points.is_empty(),
-            Some(Data::Histogram(histogram)) => histogram.data_points.is_empty(),
-            None => true,
-        });
-    }
-
-    fn empty_bytes(&self) -> usize {
-        // Resource, scope with its name and version, and what they are in.
-        self.resource.encoded_len() + 4 * AROUND
-    }
-}
-
-fn empty_metric(descriptor: &Descriptor) -> Metric {
-    let cumulative = AggregationTemporality::Cumulative.into();
-    let data = match descriptor.kind {
-        MetricKind::Gauge => Data::Gauge(Gauge::default()),
-        MetricKind::Counter => {
-            Data::Sum(Sum { aggregation_temporality: cumulative, is_monotonic: true, ..Sum::default() })
-        }
-        MetricKind::Histogram => {
-            Data::Histogram(Histogram { aggregation_temporality: cumulative, ..Histogram::default() })
-        }
-    };
-    Metric {
-        name: descriptor.name.to_string(),
-        description: descriptor.help.to_string(),
-        unit: ucum(descriptor.unit).into(),
-        data: Some(data),
-    }
-}
-
-/// The head of a metric that goes on in the next message.
-fn without_points(metric: &Metric) -> Metric {
-    let data = metric.data.as_ref().map(|data| match data {
-        Data::Gauge(_) => Data::Gauge(Gauge::default()),
-        Data::Sum(sum) => Data::Sum(Sum { data_points: Vec::new(), ..*sum }),
-        Data::Histogram(histogram) => Data::Histogram(Histogram { data_points: Vec::new(), ..*histogram }),
-    });
-    Metric {
-        name: metric.name.clone(),
-        description: metric.description.clone(),
-        unit: metric.unit.clone(),
-        data,
+        let of_scope = self.scope.len() + self.metrics.len();
+        let of_host = self.resource.len() + head_bytes(2, of_scope) + of_scope;
+        let mut bytes = Vec::with_capacity(head_bytes(1, of_host) + of_host);
+        message_head(1, of_host, &mut bytes);
+        bytes.extend_from_slice(self.resource);
+        message_head(2, of_scope, &mut bytes);
+        bytes.extend_from_slice(&self.scope);
+        bytes.extend_from_slice(&self.metrics);
+        self.metrics.clear();
+        self.done.push(EncodedMessage { bytes: bytes.into(), points });
     }
 }
 

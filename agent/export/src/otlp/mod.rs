@@ -7,6 +7,7 @@
 mod collector_files;
 mod encoded_codec;
 mod fault;
+mod fields;
 mod message_writer;
 mod pacing;
 mod rendering;
@@ -24,7 +25,6 @@ use crate::{
     OwnMetrics,
     own_metrics::{self, ExportCounters},
 };
-use fault::OtlpError;
 use message_writer::EncodedMessage;
 use pacing::{ExportEnd, Pacing};
 use rendering::Renderer;
@@ -32,7 +32,7 @@ use reports::Reports;
 use sender::OtlpSender;
 use settings::{CollectorUrl, OtlpSettings};
 
-pub use fault::ExportFault;
+pub use fault::{ExportFault, OtlpError};
 pub use rendering::ExportingHost;
 pub use reports::Remedy;
 

@@ -8,14 +8,10 @@ use model::{
     sample::{Sample, SampleValue},
     time::Timestamp,
 };
-use proto::opentelemetry::proto::{
-    common::v1::{AnyValue, KeyValue, any_value},
-    metrics::v1::{HistogramDataPoint, NumberDataPoint, number_data_point},
-    resource::v1::Resource,
-};
 
 use super::{
-    message_writer::{DataPoint, EncodedMessage, MessageWriter},
+    fields::{attribute_field, bytes_field, fixed_field, fixed_list},
+    message_writer::{EncodedMessage, MessageWriter},
     start_times::StartTimes,
 };
 use crate::families::{Families, LabelText, labels};
@@ -32,7 +28,8 @@ pub struct ExportingHost {
 /// Renders the samples of one host.
 #[derive(Debug)]
 pub(super) struct Renderer {
-    resource: Resource,
+    /// The host as a field of `ResourceMetrics`.
+    resource: Vec<u8>,
     starts: StartTimes,
 }
 
@@ -45,8 +42,10 @@ impl Renderer {
             ("service.instance.id", &host.host),
             ("host.name", &host.host),
         ];
-        let attributes = attributes.map(|(key, value)| attribute(key, value.to_owned()));
-        Self { resource: Resource { attributes: attributes.into() }, starts: StartTimes::new(host.started) }
+        let (mut of_resource, mut resource) = (Vec::new(), Vec::new());
+        attributes.iter().for_each(|(key, value)| attribute_field(1, key, value, &mut of_resource));
+        bytes_field(1, &of_resource, &mut resource);
+        Self { resource, starts: StartTimes::new(host.started) }
     }
 
     /// The messages with all samples, none with more than `limit` bytes unless a single point has.
@@ -59,8 +58,9 @@ impl Renderer {
         let mut messages = MessageWriter::new(&self.resource, limit);
         for family in Families::of(samples).iter() {
             messages.metric(family.descriptor);
-            let points = family.samples().filter_map(|sample| point(sample, at, &mut self.starts));
-            points.for_each(|point| messages.point(point));
+            for sample in family.samples() {
+                write_point(sample, at, &mut self.starts, &mut messages);
+            }
         }
         self.starts.rendered();
         messages.finish()
@@ -68,52 +68,52 @@ impl Renderer {
 }
 
 /// The point of a sample. A number that is not finite has none: collectors write JSON, which has no such numbers.
-fn point(sample: &Sample, at: Timestamp, starts: &mut StartTimes) -> Option<DataPoint> {
-    let (value, start_time_unix_nano) = match &sample.value {
+fn write_point(sample: &Sample, at: Timestamp, starts: &mut StartTimes, messages: &mut MessageWriter<'_>) {
+    match &sample.value {
         SampleValue::Distribution(distribution) => {
-            return histogram(sample, &distribution.histogram, at).map(DataPoint::Histogram);
+            let histogram = &distribution.histogram;
+            if histogram.counts.len() == histogram.bounds.len() + 1 && histogram.sum.is_finite() {
+                messages.point(|to| write_histogram(sample, histogram, at, to));
+            }
         }
-        SampleValue::Gauge(value) => (*value, 0),
-        SampleValue::Counter(value) => (*value, unix_ns(starts.of(sample, *value, at))),
-    };
-    value.is_finite().then(|| {
-        DataPoint::Number(NumberDataPoint {
-            attributes: attributes(sample),
-            start_time_unix_nano,
-            time_unix_nano: unix_ns(at),
-            value: Some(number_data_point::Value::AsDouble(value)),
-        })
-    })
+        SampleValue::Gauge(value) if value.is_finite() => {
+            messages.point(|to| write_number(sample, *value, 0, at, to));
+        }
+        SampleValue::Counter(value) if value.is_finite() => {
+            let since = unix_ns(starts.of(sample, *value, at));
+            messages.point(|to| write_number(sample, *value, since, at, to));
+        }
+        _ => {}
+    }
 }
 
-/// Counts are those of each bucket alone. Where the origin excludes a bucket's upper bound, OTLP includes it: a value that
-/// equals a bound is counted one bucket higher.
-fn histogram(sample: &Sample, histogram: &Histogram, at: Timestamp) -> Option<HistogramDataPoint> {
-    let is_whole = histogram.counts.len() == histogram.bounds.len() + 1 && histogram.sum.is_finite();
-    is_whole.then(|| HistogramDataPoint {
-        attributes: attributes(sample),
-        // A workload whose clock is ahead of ours does not start after the point.
-        start_time_unix_nano: unix_ns(histogram.since.min(at)),
-        time_unix_nano: unix_ns(at),
-        count: histogram.count(),
-        sum: Some(histogram.sum),
-        bucket_counts: histogram.counts.clone(),
-        explicit_bounds: histogram.bounds.to_vec(),
-    })
+/// The fields of a `NumberDataPoint`.
+fn write_number(sample: &Sample, value: f64, since_unix_ns: u64, at: Timestamp, to: &mut Vec<u8>) {
+    fixed_field(2, since_unix_ns, to);
+    fixed_field(3, unix_ns(at), to);
+    fixed_field(4, value.to_bits(), to);
+    write_attributes(7, sample, to);
 }
 
-fn attributes(sample: &Sample) -> Vec<KeyValue> {
-    let text = |value: LabelText<'_>| match value {
-        LabelText::Text(text) => text.to_owned(),
-        LabelText::Number(number) => number.to_string(),
-    };
-    labels(sample).map(|(name, value)| attribute(name, text(value))).collect()
+/// The fields of a `HistogramDataPoint`. Counts are those of each bucket alone. Where the origin excludes a bucket's upper bound,
+/// OTLP includes it: a value that equals a bound is counted one bucket higher.
+fn write_histogram(sample: &Sample, histogram: &Histogram, at: Timestamp, to: &mut Vec<u8>) {
+    // A workload whose clock is ahead of ours does not start after the point.
+    fixed_field(2, unix_ns(histogram.since.min(at)), to);
+    fixed_field(3, unix_ns(at), to);
+    fixed_field(4, histogram.count(), to);
+    fixed_field(5, histogram.sum.to_bits(), to);
+    fixed_list(6, histogram.counts.iter().copied(), to);
+    fixed_list(7, histogram.bounds.iter().map(|bound| bound.to_bits()), to);
+    write_attributes(9, sample, to);
 }
 
-fn attribute(key: &str, value: String) -> KeyValue {
-    KeyValue {
-        key: key.to_owned(),
-        value: Some(AnyValue { value: Some(any_value::Value::StringValue(value)) }),
+fn write_attributes(tag: u32, sample: &Sample, to: &mut Vec<u8>) {
+    for (name, value) in labels(sample) {
+        match value {
+            LabelText::Text(text) => attribute_field(tag, name, text, to),
+            LabelText::Number(number) => attribute_field(tag, name, itoa::Buffer::new().format(number), to),
+        }
     }
 }
 

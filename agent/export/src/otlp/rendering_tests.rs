@@ -14,7 +14,11 @@ use proptest::prelude::*;
 use prost::Message;
 use proto::opentelemetry::proto::{
     collector::metrics::v1::ExportMetricsServiceRequest,
-    metrics::v1::{AggregationTemporality, Gauge, Metric, ResourceMetrics, Sum, metric::Data},
+    common::v1::{KeyValue, any_value},
+    metrics::v1::{
+        AggregationTemporality, Gauge, Metric, NumberDataPoint, ResourceMetrics, Sum, metric::Data,
+        number_data_point,
+    },
 };
 
 use super::*;

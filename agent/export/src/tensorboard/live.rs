@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -20,7 +20,10 @@ use model::{
     time::{Clock, Timestamp},
 };
 use store::marks::{MarkedJob, Marks};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::{
+    task::JoinHandle,
+    time::{MissedTickBehavior, interval, timeout},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -120,16 +123,28 @@ pub async fn run(inputs: EventFileInputs, stop: CancellationToken) -> Result<(),
 
 /// One write, on a thread that may block.
 async fn written(mut export: LiveExport) -> Result<LiveExport, String> {
-    let directory = export.inputs.settings.directory.clone();
-    let mut writing = tokio::task::spawn_blocking(move || {
+    let (directory, counters) = (export.inputs.settings.directory.clone(), export.counters);
+    let writing = tokio::task::spawn_blocking(move || {
         export.write();
         export
     });
-    let ended = match timeout(HANGS_AFTER, &mut writing).await {
-        Ok(ended) => ended,
-        Err(_) => {
+    ended(writing, &directory, || counters.failed(EventFileFault::Folder.as_str())).await
+}
+
+/// The end of a write. `hangs` is called for each [`HANGS_AFTER`] that it takes; the log says it once.
+async fn ended<T>(
+    mut writing: JoinHandle<T>,
+    directory: &Path,
+    mut hangs: impl FnMut(),
+) -> Result<T, String> {
+    let mut is_said = false;
+    let ended = loop {
+        match timeout(HANGS_AFTER, &mut writing).await {
+            Ok(ended) => break ended,
+            Err(_) => hangs(),
+        }
+        if !std::mem::replace(&mut is_said, true) {
             warn!(directory = %directory.display(), "the folder of export.tensorboard does not answer; nothing is written until it does");
-            writing.await
         }
     };
     ended.map_err(|error| format!("a write failed: {error}"))
@@ -332,5 +347,16 @@ mod tests {
         let groups = [ScalarGroup { step: 1, values: vec![("goodput/goodput".into(), 1.0)] }];
         let error = RunWriter::new("j/goodput").write(&folder, &groups, Timestamp(0)).unwrap_err();
         assert_eq!(EventFileFault::of(&error).as_str(), "link");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_folder_that_hangs_is_a_failure_again_and_again() {
+        let count = async |takes: Duration| {
+            let mut failures = 0;
+            let writing = tokio::spawn(async move { tokio::time::sleep(takes).await });
+            ended(writing, Path::new("/x"), || failures += 1).await.map(|()| failures)
+        };
+        assert_eq!(count(Duration::from_secs(29)).await, Ok(0));
+        assert_eq!(count(Duration::from_secs(3601)).await, Ok(120));
     }
 }

@@ -37,26 +37,35 @@ struct PendingSecond {
     is_seen: bool,
     has_other_processes: bool,
     /// In the order of the chips.
-    chips: Vec<PendingChip>,
-}
-
-/// What is collected of one chip in a second.
-#[derive(Debug, Default)]
-struct PendingChip {
-    seen: ChipSecond,
-    /// How much the source of the duty is believed.
-    rank: u8,
+    chips: Vec<ChipSecond>,
+    /// How much the source of the duty of each of them is believed.
+    ranks: Vec<u8>,
 }
 
 impl PendingSecond {
+    /// Where a chip is; at first nothing is known of it.
+    fn at(&mut self, chip: u32) -> usize {
+        match self.chips.binary_search_by_key(&chip, |seen| seen.chip) {
+            Ok(at) => at,
+            Err(at) => {
+                self.chips.insert(at, ChipSecond { chip, ..ChipSecond::default() });
+                self.ranks.insert(at, 0);
+                at
+            }
+        }
+    }
+
     /// Of this chip, at first nothing.
-    fn chip(&mut self, chip: u32) -> &mut PendingChip {
-        let at = self.chips.binary_search_by_key(&chip, |pending| pending.seen.chip).unwrap_or_else(|at| {
-            let seen = ChipSecond { chip, ..ChipSecond::default() };
-            self.chips.insert(at, PendingChip { seen, rank: 0 });
-            at
-        });
+    fn chip(&mut self, chip: u32) -> &mut ChipSecond {
+        let at = self.at(chip);
         &mut self.chips[at]
+    }
+
+    /// One without anything, with the memory of this one.
+    fn cleared(mut self) -> Self {
+        self.chips.clear();
+        self.ranks.clear();
+        Self { is_seen: false, has_other_processes: false, ..self }
     }
 }
 
@@ -70,11 +79,15 @@ pub(super) struct JobLedger {
     pub(super) is_running: bool,
     /// Whether something of it is not kept.
     pub(super) has_changed: bool,
+    /// Whether that is more than further seconds.
+    pub(super) is_urgent: bool,
     /// The first second, since the epoch.
     first: i64,
     ledger: LiveLedger,
     /// From the second after the last of the ledger on.
     pending: VecDeque<PendingSecond>,
+    /// The memory of the last second that was settled, for the next one.
+    spare: PendingSecond,
     /// What was open at the last look.
     open: Vec<(u32, ProcessKey)>,
     /// Whether the processes that are seen next are others than those that were kept.
@@ -122,9 +135,11 @@ impl JobLedger {
             pid_namespace: job.pid_namespace,
             is_running: false,
             has_changed: true,
+            is_urgent: true,
             first,
             ledger,
             pending: VecDeque::new(),
+            spare: PendingSecond::default(),
             open: Vec::new(),
             has_restarted: false,
             causes: CauseReader::default(),
@@ -160,14 +175,14 @@ impl JobLedger {
     pub(super) fn take_changed(&mut self) -> Vec<LedgerBlock> {
         let changed = self.ledger.changed_blocks().cloned().collect();
         self.ledger.kept();
-        self.has_changed = false;
+        (self.has_changed, self.is_urgent) = (false, false);
         changed
     }
 
     /// What was taken last was not kept.
     pub(super) fn not_kept(&mut self) {
         self.ledger.not_kept();
-        self.has_changed = true;
+        self.change_course();
     }
 
     /// The job has chips open in the seconds from `from` to `second`, both included; the host was looked at in the last
@@ -182,10 +197,10 @@ impl JobLedger {
             let Some(pending) = self.pending(second) else { continue };
             pending.is_seen = true;
             for chip in &mut pending.chips {
-                (chip.seen.open, chip.seen.closed) = (false, false);
+                (chip.open, chip.closed) = (false, false);
             }
-            job.chips.iter().for_each(|(chip, _)| pending.chip(*chip).seen.open = true);
-            closed.take().unwrap_or_default().iter().for_each(|chip| pending.chip(*chip).seen.closed = true);
+            job.chips.iter().for_each(|(chip, _)| pending.chip(*chip).open = true);
+            closed.take().unwrap_or_default().iter().for_each(|chip| pending.chip(*chip).closed = true);
             pending.has_other_processes = others.take().unwrap_or(false);
         }
         if self.open != job.chips {
@@ -204,7 +219,12 @@ impl JobLedger {
         }
         self.settle(i64::MAX);
         self.open.clear();
-        self.has_changed = true;
+        self.change_course();
+    }
+
+    /// What has changed is to be kept soon.
+    fn change_course(&mut self) {
+        (self.has_changed, self.is_urgent) = (true, true);
     }
 
     /// The job is seen again after a pause: what was observed of it is an outage, the rest is not known.
@@ -219,7 +239,7 @@ impl JobLedger {
             self.ledger.restart();
         }
         self.is_running = true;
-        self.has_changed = true;
+        self.change_course();
     }
 
     /// Which chips are no longer held by the processes that had them, and whether no process is left.
@@ -233,10 +253,11 @@ impl JobLedger {
     }
 
     /// Takes what a source measured in a second.
-    pub(super) fn measure(&mut self, second: i64, origin: Origin, reading: &ChipReading) {
+    pub(super) fn measure(&mut self, second: i64, origin: Origin, reading: &ChipReading<'_>) {
         let rank = rank(origin);
         let Some(pending) = self.pending(second) else { return };
-        let PendingChip { seen, rank: known } = pending.chip(reading.chip);
+        let at = pending.at(reading.chip);
+        let (seen, known) = (&mut pending.chips[at], &mut pending.ranks[at]);
         if reading.duty.is_some() && (seen.duty.is_none() || rank >= *known) {
             (seen.duty, *known) = (reading.duty, rank);
         }
@@ -254,7 +275,7 @@ impl JobLedger {
         let at = second.checked_sub(self.end()).filter(|at| (0..MOST_PENDING).contains(at))?;
         let at = usize::try_from(at).ok()?;
         while self.pending.len() <= at {
-            self.pending.push_back(PendingSecond::default());
+            self.pending.push_back(std::mem::take(&mut self.spare));
         }
         self.pending.get_mut(at)
     }
@@ -280,18 +301,19 @@ impl JobLedger {
         });
     }
 
-    fn push(&mut self, second: PendingSecond) {
+    fn push(&mut self, mut second: PendingSecond) {
         self.has_changed = true;
-        if !second.is_seen {
+        if second.is_seen {
+            if second.has_other_processes {
+                self.ledger.restart();
+            }
+            // A chip that the job did not have is not its own, whatever was measured.
+            second.chips.retain(|seen| seen.open || seen.closed);
+            self.ledger.push(&second.chips);
+        } else {
             self.ledger.push_unobserved(1);
-            return;
         }
-        if second.has_other_processes {
-            self.ledger.restart();
-        }
-        // A chip that the job did not have is not its own, whatever was measured.
-        let of_job = second.chips.iter().map(|chip| chip.seen).filter(|seen| seen.open || seen.closed);
-        self.ledger.push(&of_job.collect::<Vec<_>>());
+        self.spare = second.cleared();
     }
 
     /// The clock was stepped by so many seconds: how long ago everything was stays the same.

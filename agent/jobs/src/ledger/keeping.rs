@@ -1,5 +1,6 @@
-//! Ledgers on the disk: read when a job is seen, and kept every few seconds.
+//! Ledgers on the disk: read when a job is seen, kept soon when a job starts or ends, and else every two minutes.
 //!
+//! A write costs as much as many seconds of a ledger, and wears the disk: so a running job is written seldom.
 //! All that blocks runs on a thread for that. Must never wait for the disk longer than [`OPEN_TIMEOUT`], or take a ledger
 //! that cannot be read for one without time.
 
@@ -25,18 +26,23 @@ use super::{
 
 /// How long a job waits for its ledger; then it is asked for again.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time between two writes.
-const KEEP_EVERY: Duration = Duration::from_secs(10);
-/// Writes between two looks at the limits.
-const PRUNE_EVERY: u32 = 60;
+/// Time between two writes of jobs that go on.
+const KEEP_EVERY: Duration = Duration::from_secs(120);
+/// A job that started or ended, or could not be written, is written so long after that.
+const KEEP_SOON: Duration = Duration::from_secs(10);
+/// Time between two looks at the limits.
+const PRUNE_EVERY: Duration = Duration::from_secs(600);
 /// How long the agent waits for the last write when it stops.
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What was written last, and when the next write is due.
+/// What was written last, and when.
 pub(super) struct Keeping {
     kept: Ledgers,
-    due: Instant,
-    until_prune: u32,
+    /// When the last write began, or the agent.
+    written: Instant,
+    /// When what is urgent is due.
+    urgent_due: Option<Instant>,
+    prune_due: Instant,
     writing: Option<Writing>,
     /// Whether the log said that the disk refuses.
     has_warned: bool,
@@ -56,7 +62,8 @@ struct ChangedLedger {
 
 impl Keeping {
     pub(super) fn new(kept: Ledgers) -> Self {
-        Self { kept, due: Instant::now() + KEEP_EVERY, until_prune: 0, writing: None, has_warned: false }
+        let now = Instant::now();
+        Self { kept, written: now, urgent_due: None, prune_due: now, writing: None, has_warned: false }
     }
 
     /// The ledger of a job that is seen in this second; `None` while the disk does not say whether there is one.
@@ -86,18 +93,22 @@ impl Keeping {
         }
     }
 
-    /// Writes what has changed when that is due, unless the last write is still under way. Ledgers of jobs that ended
-    /// leave the memory once they are kept.
+    /// Writes what has changed when that is due, unless the last write is still under way.
     pub(super) async fn tick(&mut self, ledgers: &Arc<LiveLedgers>) {
-        if self.writing.as_ref().is_some_and(|writing| !writing.task.is_finished())
-            || Instant::now() < self.due
-        {
-            return;
+        if let Some(writing) = &self.writing {
+            if !writing.task.is_finished() {
+                return;
+            }
+            self.settle(ledgers).await;
         }
-        self.settle(ledgers).await;
-        ledgers.set().forget_ended();
-        self.due = Instant::now() + KEEP_EVERY;
-        self.write(ledgers);
+        let now = Instant::now();
+        if self.urgent_due.is_none() && ledgers.set().is_urgent() {
+            self.urgent_due = Some(now + KEEP_SOON);
+        }
+        let due = self.written + KEEP_EVERY;
+        if now >= self.urgent_due.map_or(due, |urgent| urgent.min(due)) {
+            self.write(ledgers);
+        }
     }
 
     /// Writes what is left.
@@ -112,12 +123,14 @@ impl Keeping {
         }
     }
 
-    /// Waits for the last write. What it did not keep is to be kept by the next one.
+    /// Waits for the last write. What it did not keep is to be kept by the next one; jobs that ended and are kept leave the
+    /// memory.
     pub(super) async fn settle(&mut self, ledgers: &Arc<LiveLedgers>) {
         let Some(Writing { keys, task }) = self.writing.take() else { return };
         let error = match task.await {
             Ok(Ok(())) => {
                 self.has_warned = false;
+                ledgers.set().forget_ended();
                 return;
             }
             Ok(Err(error)) => error.to_string(),
@@ -130,8 +143,11 @@ impl Keeping {
     fn write(&mut self, ledgers: &Arc<LiveLedgers>) {
         let changed: Vec<ChangedLedger> =
             ledgers.set().jobs_mut().filter(|job| job.has_changed).map(take).collect();
-        let prune_at = (self.until_prune == 0).then(|| ledgers.clock.now());
-        self.until_prune = self.until_prune.checked_sub(1).unwrap_or(PRUNE_EVERY);
+        (self.written, self.urgent_due) = (Instant::now(), None);
+        let prune_at = (self.written >= self.prune_due).then(|| ledgers.clock.now());
+        if prune_at.is_some() {
+            self.prune_due = self.written + PRUNE_EVERY;
+        }
         if changed.is_empty() && prune_at.is_none() {
             return;
         }

@@ -45,6 +45,11 @@ impl LedgerSet {
         self.jobs.get(key)
     }
 
+    /// Whether a job started or ended since its ledger was last kept, or could not be kept.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.jobs.values().any(|job| job.is_urgent)
+    }
+
     /// Whether it has no job.
     pub(super) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
@@ -54,6 +59,11 @@ impl LedgerSet {
     pub(super) fn missing<'a>(&self, observed: &'a [ObservedJob]) -> Vec<&'a ObservedJob> {
         let room = MOST_JOBS.saturating_sub(self.jobs.len());
         observed.iter().filter(|job| !self.jobs.contains_key(&job.key)).take(room).collect()
+    }
+
+    /// Whether all jobs of the host are in the set.
+    pub(super) fn has_all(&self, observed: &[ObservedJob]) -> bool {
+        observed.iter().all(|job| self.jobs.contains_key(&job.key))
     }
 
     /// Adds the ledger of a job.
@@ -103,7 +113,7 @@ impl LedgerSet {
             let of_job = self
                 .jobs
                 .values_mut()
-                .filter(|job| job.is_running && is_same(&job.workload, &reading.workload));
+                .filter(|job| job.is_running && is_same(&job.workload, reading.workload));
             of_job.for_each(|job| job.measure(second, batch.origin, &reading));
         }
         for (workload, values) in observed::stall_readings(batch) {

@@ -1,7 +1,7 @@
 //! Where the time of each job goes, live: the proxy ledger of every job that has chips open on this host.
 //!
 //! ```text
-//! sampler ──batches──▶ set of ledgers ──every 10 s──▶ database (hours by the second, later by the minute)
+//! sampler ──batches──▶ set of ledgers ──every 2 min──▶ database (hours by the second, later by the minute)
 //! discovery ─snapshot─▶      │
 //!                            ├──▶ answers to questions
 //!                            └──▶ gauges of the metrics page
@@ -75,6 +75,8 @@ struct LedgerTask {
     ledgers: Arc<LiveLedgers>,
     host: watch::Receiver<HostSnapshot>,
     jobs: Vec<ObservedJob>,
+    /// Whether all of them have their ledgers.
+    has_all: bool,
     steps: WholeSteps,
     keeping: Keeping,
 }
@@ -139,6 +141,7 @@ impl LedgerTask {
             ledgers,
             host,
             jobs: Vec::new(),
+            has_all: true,
         }
     }
 
@@ -154,16 +157,25 @@ impl LedgerTask {
         }
         if self.host.has_changed().unwrap_or(false) {
             self.jobs = observed::jobs(&self.host.borrow_and_update());
+            self.has_all = false;
         }
         let second = second_of(clock.now());
+        if !self.has_all {
+            self.open_missing(second).await;
+        }
+        self.ledgers.set().tick(second, &self.jobs);
+        self.keeping.tick(&self.ledgers).await;
+    }
+
+    /// Opens the ledgers of jobs that have none.
+    async fn open_missing(&mut self, second: i64) {
         let missing: Vec<ObservedJob> = self.ledgers.set().missing(&self.jobs).into_iter().cloned().collect();
         for job in missing {
             if let Some(ledger) = self.keeping.open(&job, second).await {
                 self.ledgers.set().insert(ledger);
             }
         }
-        self.ledgers.set().tick(second, &self.jobs);
-        self.keeping.tick(&self.ledgers).await;
+        self.has_all = self.ledgers.set().has_all(&self.jobs);
     }
 }
 

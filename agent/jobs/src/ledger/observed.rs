@@ -18,6 +18,9 @@ use sampling::sampler::Batch;
 use super::causes::StallValues;
 use crate::observed::key_of;
 
+/// Chips of most hosts.
+const USUAL_CHIPS: usize = 8;
+
 /// A job whose processes have chips open.
 #[derive(Debug, Clone)]
 pub(super) struct ObservedJob {
@@ -64,8 +67,8 @@ pub(super) fn is_same(a: &Arc<Workload>, b: &Arc<Workload>) -> bool {
 
 /// What a batch measured of one chip of a workload.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ChipReading {
-    pub(super) workload: Arc<Workload>,
+pub(super) struct ChipReading<'a> {
+    pub(super) workload: &'a Arc<Workload>,
     pub(super) chip: u32,
     /// The lowest duty cycle of its cores, in percent.
     pub(super) duty: Option<f64>,
@@ -83,11 +86,11 @@ pub(super) fn rank(origin: Origin) -> u8 {
 }
 
 /// What a batch measured of the chips of workloads.
-pub(super) fn chip_readings(batch: &Batch) -> Vec<ChipReading> {
+pub(super) fn chip_readings(batch: &Batch) -> Vec<ChipReading<'_>> {
     if rank(batch.origin) == 0 {
         return Vec::new();
     }
-    let mut sums: Vec<ChipSums> = Vec::new();
+    let mut sums: Vec<ChipSums> = Vec::with_capacity(USUAL_CHIPS);
     for sample in &batch.samples {
         let Some(metric) = ChipMetric::of(sample) else { continue };
         let (Some(chip), Some(workload)) = (sample.labels.number(CHIP), &sample.workload) else { continue };
@@ -130,7 +133,7 @@ struct ChipSums<'a> {
     total: f64,
 }
 
-impl ChipSums<'_> {
+impl<'a> ChipSums<'a> {
     fn add(&mut self, metric: ChipMetric, value: f64) {
         match metric {
             ChipMetric::Duty => self.duty = Some(self.duty.map_or(value, |lowest| lowest.min(value))),
@@ -139,9 +142,9 @@ impl ChipSums<'_> {
         }
     }
 
-    fn reading(self) -> ChipReading {
+    fn reading(self) -> ChipReading<'a> {
         ChipReading {
-            workload: Arc::clone(self.workload),
+            workload: self.workload,
             chip: self.chip,
             duty: self.duty.map(|ratio| ratio * 100.0).filter(|percent| percent.is_finite()),
             hbm: self.used.filter(|_| self.total > 0.0).map(|used| used / self.total),

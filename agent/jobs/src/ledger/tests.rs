@@ -245,8 +245,8 @@ async fn the_ledger_of_a_scripted_host_is_its_truth_second_by_second() {
     let kept = usize::try_from(host.kept.find(&key).unwrap().unwrap().end - START).unwrap();
     let lost = truth.len() - kept;
     assert!(
-        (1..=14).contains(&lost),
-        "{lost} s are lost with the agent: ten, and those that are not settled"
+        (1..=124).contains(&lost),
+        "{lost} s are lost with the agent: two minutes, and those that are not settled"
     );
     host.kill(15).await;
     truth.truncate(kept);
@@ -320,6 +320,23 @@ async fn an_outage_that_the_agent_saw_is_an_outage_and_one_that_it_did_not_see_i
     assert_eq!(answer.counts.of(SecondState::Closed), 90);
     assert!(answer.counts.of(SecondState::Unobserved) >= 120, "{:?}", answer.counts);
     assert_eq!(answer.disruptions, 2, "other processes than before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_written_ten_seconds_after_its_start_and_its_end_and_every_two_minutes_between() {
+    let busy = Shown { pid: 7, chips: 1, duty: Some(0.9), hbm: Some(0.5), page: None };
+    let key = JobKey { kind: JobKind::Slurm, id: "7".into(), uid: 1000, ..JobKey::default() };
+    let mut host = ScriptedHost::new();
+    let mut written: Vec<(i64, i64)> = Vec::new();
+    for second in 0..315 {
+        host.second("7", if second < 300 { busy } else { Shown::default() }).await;
+        let end = host.kept.find(&key).unwrap().map(|row| row.end - START);
+        if end != written.last().map(|(_, end)| *end) {
+            written.extend(end.map(|end| (second, end)));
+        }
+    }
+    assert_eq!(written, [(10, 7), (130, 127), (250, 247), (310, 300)]);
+    assert!(host.start().is_idle(), "what is kept leaves the memory");
 }
 
 #[tokio::test(start_paused = true)]

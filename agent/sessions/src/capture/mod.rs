@@ -304,7 +304,8 @@ fn part_names(targets: &[CaptureTarget]) -> Vec<PartName> {
 /// Why there is nothing to profile.
 pub(crate) fn no_target(targets: &Targets) -> CaptureError {
     let hidden = targets.hidden.clone();
-    if targets.denied > 0 && targets.missing.is_empty() {
+    // A process of the caller without a profiler is the nearer cause.
+    if targets.denied > 0 && targets.unusable == 0 && targets.missing.is_empty() {
         let left_out = targets.left_out();
         let others = targets.warnings.iter().filter(|&warning| Some(warning) != left_out.as_ref()).cloned();
         return CaptureError::NotPermitted { reasons: others.chain(left_out.clone()).collect(), hidden };

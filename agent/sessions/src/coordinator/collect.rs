@@ -89,7 +89,7 @@ async fn uploaded(
         let request = ListUploadsRequest { peer: Some(common.peer.clone()), session };
         let uploads = answer(common, "asked for its uploads", client.list(request)).await?.uploads;
         let upload = uploads.into_iter().find(|upload| upload.destination == destination);
-        let upload = upload.ok_or(HostFault::BadAnswer("no upload of its parts"))?;
+        let upload = upload.ok_or_else(|| HostFault::UploadGone(destination.to_owned()))?;
         progress(PartsProgress::Bytes(upload.sent_bytes));
         match upload.state.as_str() {
             "done" => return Ok(()),

@@ -1,8 +1,13 @@
 //! Why a host is missing in a capture over several hosts, and why such a capture failed.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
-use cluster::{channel, clock_offset::ClockOffsetError, dial::DialError, hosts::HostAddress};
+use cluster::{
+    channel,
+    clock_offset::ClockOffsetError,
+    dial::{DialError, DialFault},
+    hosts::HostAddress,
+};
 use proto::tpuscope::v1::CaptureFailure;
 use tonic::Status;
 use xprof::session::{SessionError, SessionName};
@@ -96,6 +101,12 @@ pub enum HostFault {
     /// The parts were not uploaded.
     #[error("its parts were not uploaded: {0}")]
     Upload(String),
+    /// Its agent does not know of the upload of its parts.
+    #[error("its agent has no upload of its parts to {0} any more")]
+    UploadGone(String),
+    /// The host did not fail, and the capture kept nothing.
+    #[error("the host did not fail, and no session was made: {0}")]
+    NotKept(HostStage),
     /// The host failed after it had recorded: its agent keeps what it has.
     #[error("{fault}")]
     Kept {
@@ -104,6 +115,44 @@ pub enum HostFault {
         /// The name of what is kept.
         session: SessionName,
     },
+    /// The host was lost after it had been told to record: its agent may have recorded to the end.
+    #[error("{fault}")]
+    MayKeep {
+        /// Why it failed.
+        fault: Box<HostFault>,
+        /// The name of what may be kept.
+        session: SessionName,
+    },
+}
+
+/// How far a host is in a capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostStage {
+    /// It was not asked.
+    NotAsked,
+    /// It is being reached.
+    Reaching,
+    /// Its agent answered.
+    Reached,
+    /// Its profilers are reserved, or it has something of the past.
+    Ready,
+    /// It was told when to record, or to make its part.
+    Begun,
+    /// It recorded, or made its part.
+    Recorded,
+}
+
+impl fmt::Display for HostStage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotAsked => "it was not asked",
+            Self::Reaching => "it had not answered yet",
+            Self::Reached => "it had answered",
+            Self::Ready => "it was ready",
+            Self::Begun => "it had begun, and had not said yet that it was done",
+            Self::Recorded => "it had its part",
+        })
+    }
 }
 
 impl From<BadHostManifest> for HostFault {
@@ -127,6 +176,16 @@ impl HostFault {
             Self::DamagedPart(_) | Self::MissingPart(_) | Self::Kept { .. } => self,
             fault => Self::Kept { fault: Box::new(fault), session: session.clone() },
         }
+    }
+
+    /// The same fault of a host that was told to record. One that is lost may record to the end nevertheless.
+    pub(super) fn in_recording(self, session: &SessionName) -> Self {
+        match &self {
+            Self::Dial(error) if error.fault != DialFault::Stopped => {}
+            Self::Paused(_) | Self::Late { .. } => {}
+            _ => return self,
+        }
+        Self::MayKeep { fault: Box::new(self), session: session.clone() }
     }
 
     /// Whether a profiler there is in use: it may be free later.
@@ -161,8 +220,8 @@ pub struct LeftParts {
 pub struct UnkeptCapture {
     /// The reason.
     pub error: CoordinatorError,
-    /// All hosts as they were given, and why they are missing; none: the host had not failed.
-    pub hosts: Vec<(HostAddress, Option<HostFault>)>,
+    /// All hosts as they were given, and why they are missing.
+    pub hosts: Vec<(HostAddress, HostFault)>,
 }
 
 /// Why a capture over several hosts kept nothing.
@@ -202,8 +261,10 @@ pub enum CoordinatorError {
     /// The caller cancelled it.
     #[error("the capture was cancelled")]
     Cancelled {
-        /// What agents that have recorded have; none: no agent has recorded.
-        left: Option<LeftParts>,
+        /// Whether an agent has recorded.
+        recorded: bool,
+        /// What agents that have recorded have.
+        left: LeftParts,
     },
     /// A fault of tpuscope.
     #[error("a task of the capture failed: {0}")]
@@ -213,6 +274,18 @@ pub enum CoordinatorError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_that_is_lost_in_its_recording_may_keep_its_part() {
+        let session = "s".parse().unwrap();
+        let dial = |fault| HostFault::Dial(DialError { fault, reason: "x".into() });
+        for lost in [dial(DialFault::Lost), HostFault::Paused(Duration::from_secs(20))] {
+            assert!(matches!(lost.in_recording(&session), HostFault::MayKeep { .. }));
+        }
+        for known in [dial(DialFault::Stopped), HostFault::Stopped, HostFault::LateRecording] {
+            assert!(!matches!(known.in_recording(&session), HostFault::MayKeep { .. }));
+        }
+    }
 
     #[test]
     fn a_host_is_busy_if_one_of_its_profilers_is() {

@@ -17,8 +17,6 @@ mod collect;
 mod conversation;
 mod fault;
 mod machine;
-#[cfg(test)]
-mod machine_tests;
 mod recording;
 mod run;
 mod snapshot;
@@ -30,7 +28,7 @@ use model::time::{Clock, Timestamp};
 use proto::tpuscope::v1::{CaptureFailure, CaptureRequest, Peer, SnapshotRequest};
 use xprof::session::{HostName, Manifest, SessionName};
 
-pub use fault::{CoordinatorError, HostFault, LeftParts, UnkeptCapture};
+pub use fault::{CoordinatorError, HostFault, HostStage, LeftParts, UnkeptCapture};
 
 /// What to capture, and where.
 #[derive(Debug, Clone)]
@@ -124,9 +122,27 @@ pub enum HostProgress {
     /// The agent of a host answered.
     Reached,
     /// A host is missing.
-    Missing,
-    /// The profilers of a host are reserved: this number.
-    Ready(usize),
+    Missing {
+        /// The host.
+        host: usize,
+    },
+    /// The profilers of a host are reserved.
+    Ready {
+        /// The host.
+        host: usize,
+        /// Their number.
+        processes: usize,
+    },
+    /// The profilers of a host are in use, and it is waited for.
+    Busy {
+        /// The host.
+        host: usize,
+    },
+    /// The profilers of a host were released, to be reserved again.
+    Released {
+        /// The host.
+        host: usize,
+    },
     /// The window begins then.
     Starts(Timestamp),
     /// The agent of a host received this many bytes of one of its processes so far.

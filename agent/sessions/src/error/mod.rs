@@ -177,7 +177,7 @@ pub enum CaptureError {
     #[error("the agent is stopping")]
     Stopping,
     /// The caller cancelled it.
-    #[error("the capture was cancelled; nothing was kept, and the profilers are free again")]
+    #[error("the capture was cancelled and nothing was kept; the profilers were told to end their windows")]
     Cancelled,
     /// A task panicked.
     #[error("a task of the capture ended unexpectedly: {0}")]

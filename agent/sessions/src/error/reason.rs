@@ -86,8 +86,10 @@ reasons! {
     WriteFailed = "write_failed",
     /// The session's folder cannot be written: permissions, or a read-only file system.
     FolderDenied = "folder_denied",
-    /// The session's folder cannot be created: a file is in the way, or the file system has no folders.
+    /// The session's folder cannot be created: a file is in the way.
     FolderImpossible = "folder_impossible",
+    /// The session's folder cannot be created: the folder above it is gone, or takes no others, as those of /proc.
+    FolderMissing = "folder_missing",
     /// The session's folder cannot be written for another reason.
     FolderFailed = "folder_failed",
     /// The sessions lie on another file system than the staging folder.
@@ -172,7 +174,7 @@ impl FailureReason {
             Self::SessionExists | Self::SessionBeingWritten | Self::TooManyCaptures | Self::SnapshotRuns => {
                 K::Conflict
             }
-            Self::NoSuchJob => K::NotFound,
+            Self::NoSuchJob | Self::FolderMissing => K::NotFound,
             // A second name of a profiler is one process less.
             Self::NoTarget
             | Self::OwnersHidden
@@ -254,6 +256,7 @@ pub(super) fn of_session(error: &SessionError) -> FailureReason {
         error => match error.io_kind() {
             Some(kind) if is_no_space(kind) => R::NoSpace,
             Some(kind) if is_denied(kind) => R::FolderDenied,
+            Some(io::ErrorKind::NotFound) => R::FolderMissing,
             Some(kind) if is_no_folder(kind) => R::FolderImpossible,
             _ => R::FolderFailed,
         },
@@ -268,10 +271,9 @@ fn is_denied(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// No folder can be created there: a file is in the way, or the file system has no folders (/proc).
+/// No folder can be created there: a file is in the way.
 fn is_no_folder(kind: io::ErrorKind) -> bool {
-    use io::ErrorKind as K;
-    matches!(kind, K::NotADirectory | K::AlreadyExists | K::NotFound)
+    matches!(kind, io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists)
 }
 
 impl FailureReason {

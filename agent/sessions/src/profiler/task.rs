@@ -29,7 +29,7 @@ use crate::port_users;
 /// How long ending a session of ours may take.
 pub(super) const END: Duration = Duration::from_millis(500);
 /// How long the search for the users of a busy profiler may take.
-const LOOK: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_secs(2);
 /// A task without anything to do ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
 

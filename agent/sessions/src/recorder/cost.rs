@@ -25,7 +25,7 @@ pub struct MeasuredCost {
 /// The newest windows tell: a job changes.
 const WINDOWS: usize = 30;
 
-/// The cost for one process, from its segments by time.
+/// The cost for one process, from its segments in the order in which they were kept.
 pub(super) fn measure(segments: &[&StoredSegment]) -> Option<MeasuredCost> {
     let newest = &segments[segments.len().saturating_sub(WINDOWS)..];
     let numbered: Vec<NumberedSteps> =
@@ -96,6 +96,7 @@ mod tests {
         let steps = Some(TraceSteps { numbered, ..TraceSteps::default() });
         StoredSegment {
             number: 1,
+            order: 1,
             process: RecordedProcess {
                 workload: WorkloadId { kind: JobKind::Process, job: "1".into() },
                 process: ProcessKey::default(),

@@ -78,6 +78,11 @@ impl WindowAccount {
             (self.grid, self.until) = (grid, at.now);
             return None;
         }
+        // What is due from now on is due again, by the clock that was set back.
+        let expected = looked.now.plus(at.uptime.saturating_sub(looked.uptime));
+        if at.now.age(expected) > STEPPED {
+            self.until = at.now;
+        }
         let (first, last, count) = grid.instants(self.until, at.now)?;
         self.until = at.now;
         let reason = before.unwrap_or_else(|| unseen(looked, at, absent));
@@ -156,8 +161,11 @@ mod tests {
         let forward = LookedAt { uptime: Duration::from_secs(1), ..at(301) };
         let missed = set.look(grid(), forward, None).unwrap();
         assert_eq!((missed.count, missed.reason.as_str()), (5, "the clock was set forward by 300 s"));
-        // Back again: what is over is not counted again.
-        assert_eq!(set.look(grid(), LookedAt { uptime: Duration::from_secs(2), ..at(2) }, None), None);
+        // Back again: what is over is not counted again, and what is missed from then on is.
+        let back = |seconds: u64| LookedAt { uptime: Duration::from_secs(seconds + 1), ..at(seconds) };
+        assert_eq!(set.look(grid(), back(2), Some("off")), None);
+        let missed = set.look(grid(), back(122), Some("off")).unwrap();
+        assert_eq!((missed.count, missed.reason.as_str()), (2, "off"));
     }
 
     proptest! {

@@ -8,6 +8,7 @@
 //! write_budget  what the disk takes                status, cost   what is known of each process
 //! missed_windows  which windows did not begin, and why
 //! process_state what is known of each process, and what is due
+//! time_line     which segments stand beside each other after the clock was set back
 //! ```
 //!
 //! `continuous_recording` (with `drain_verdict` and `workload_memory`) records with the strategies drain and ring, whose sessions are always open.
@@ -32,6 +33,7 @@ mod snapshot_part;
 mod status;
 mod step_notes;
 mod strategy;
+mod time_line;
 mod window;
 mod window_length;
 mod workload_memory;

@@ -275,7 +275,8 @@ pub(super) fn stretch(
     stop: Timestamp,
     reason: String,
 ) -> SegmentGap {
-    SegmentGap { process, start, stop, windows: 0, reason }
+    // It began after its end if the clock was set back meanwhile: how long it took is not known.
+    SegmentGap { process, start: start.min(stop), stop, windows: 0, reason }
 }
 
 impl MissedWindows {

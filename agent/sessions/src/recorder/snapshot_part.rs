@@ -1,32 +1,26 @@
-//! One part of a snapshot: the segments of a process, unpacked, merged over time, and checked like any trace that arrives.
+//! One part of a snapshot: the segments of a process, unpacked and merged over time into its file.
 
-use std::{
-    fs::File,
-    io::{self, Read, Seek, SeekFrom, Write},
-    path::PathBuf,
-};
+use std::{fs::File, io, path::PathBuf};
 
 use model::time::Timestamp;
-use store::segments::{RawTrace, SegmentError, SegmentGap, Segments, StoredSegment, UnpackedTrace};
+use store::segments::{SegmentError, SegmentGap, Segments, StoredSegment, UnpackedTrace};
 use tokio_util::sync::CancellationToken;
 use xprof::{
-    check::{Checker, TraceSummary},
     input::{Input, ReadSeek},
-    merge::{MergeError, MergeReport, merge},
-    session::{GapEntry, PartEntry, PartFacts, PartName, PartWriter, SessionError, SessionWriter, Window},
+    merge::{MergeReport, merge},
+    session::{GapEntry, PartEntry, PartFacts, PartName, PartWriter, SessionWriter, Window},
 };
 
+use super::time_line::TimeLine;
 use crate::CaptureError;
 
-/// What is copied at a time.
-const PIECE: usize = 256 << 10;
 /// The most gaps of a part that its manifest lists.
 const MAX_GAPS: usize = 1000;
 
 /// What a part is made of.
 pub(super) struct PartSource<'a> {
     pub(super) segments: &'a Segments,
-    /// Of one process, by time. Not empty.
+    /// Of one process. Not empty.
     pub(super) past: &'a [StoredSegment],
     pub(super) gaps: &'a [SegmentGap],
     /// The time that was asked for.
@@ -64,16 +58,15 @@ impl PartSource<'_> {
         name: &PartName,
         progress: &mut dyn FnMut(u64),
     ) -> Result<PartEntry, CaptureError> {
-        let (unpacked, damaged) = self.unpack(progress)?;
-        let mut merged = self.segments.scratch()?;
-        let report = self.merge(&unpacked, &mut merged)?;
+        let line = TimeLine::of(self.past);
+        let (unpacked, damaged) = self.unpack(&line, progress)?;
+        let mut part = writer.part(name)?;
+        let report = self.merge(&unpacked, &mut part)?;
         drop(unpacked);
         self.check_cancelled()?;
-        let mut part = writer.part(name)?;
-        let summary = self.copy(&mut merged, &mut part, report.bytes)?;
-        drop(merged);
+        part.read_back()?;
         self.check_cancelled()?;
-        Ok(part.commit(self.facts(&summary, &report, damaged))?)
+        Ok(part.commit(self.facts(&line, &report, damaged))?)
     }
 
     fn check_cancelled(&self) -> Result<(), CaptureError> {
@@ -83,18 +76,15 @@ impl PartSource<'_> {
     /// The segments that can be read, and why the others cannot.
     fn unpack(
         &self,
+        line: &TimeLine<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(Vec<UnpackedSegment>, Vec<String>), CaptureError> {
-        let (mut unpacked, mut damaged, mut last) = (Vec::new(), Vec::new(), None);
-        let mut end = Timestamp(i64::MIN);
-        for segment in self.past {
+        let (mut unpacked, mut last) = (Vec::new(), None);
+        let left_out = line.left_out.iter();
+        let mut damaged: Vec<String> =
+            left_out.map(|gap| format!("the segment of {} is left out: {}", gap.start, gap.reason)).collect();
+        for &segment in &line.kept {
             self.check_cancelled()?;
-            // Two of one time cannot be placed beside each other.
-            if segment.start < end {
-                damaged.push(format!("the segment of {} is left out: the clock was set back", segment.start));
-                continue;
-            }
-            end = segment.stop;
             match self.segments.unpack(segment) {
                 Ok(trace) => {
                     let name = format!("the segment of {}", segment.start);
@@ -117,47 +107,19 @@ impl PartSource<'_> {
     fn merge(
         &self,
         unpacked: &[UnpackedSegment],
-        merged: &mut RawTrace,
+        part: &mut PartWriter,
     ) -> Result<MergeReport, CaptureError> {
         let inputs: Vec<&dyn Input> = unpacked.iter().map(|(input, _)| input as &dyn Input).collect();
         let pid = self.past[0].process.process.pid;
-        merge(&inputs, merged, &mut |_, _| {})
+        merge(&inputs, part.file(), &mut |_, _| {})
             .map_err(|error| CaptureError::Merge { pid, error: error.into() })
     }
 
-    /// Copies the merged trace into the part, and checks it on the way.
-    fn copy(
-        &self,
-        merged: &mut RawTrace,
-        part: &mut PartWriter,
-        bytes: u64,
-    ) -> Result<TraceSummary, CaptureError> {
-        let pid = self.past[0].process.process.pid;
-        let failed = |error: io::Error| CaptureError::Merge { pid, error: MergeError::Write(error).into() };
-        merged.seek(SeekFrom::Start(0)).map_err(failed)?;
-        let (mut checker, mut piece) = (Checker::new(bytes), vec![0; PIECE]);
-        let damaged = |damage: xprof::check::Damage| {
-            failed(io::Error::new(io::ErrorKind::InvalidData, damage.to_string()))
-        };
-        loop {
-            let read = merged.read(&mut piece).map_err(failed)?;
-            if read == 0 {
-                return checker.finish().map_err(damaged);
-            }
-            checker.push(&piece[..read]).map_err(damaged)?;
-            part.write_all(&piece[..read]).map_err(|source| SessionError::Io {
-                doing: "write",
-                path: part.target().to_owned(),
-                source,
-            })?;
-        }
-    }
-
-    fn facts(&self, summary: &TraceSummary, report: &MergeReport, damaged: Vec<String>) -> PartFacts {
+    fn facts(&self, line: &TimeLine<'_>, report: &MergeReport, damaged: Vec<String>) -> PartFacts {
         // What the newest segment says of the process holds.
-        let segment = &self.past[self.past.len() - 1];
+        let segment = line.kept[line.kept.len() - 1];
         let (process, facts) = (&segment.process, &segment.facts);
-        let of_segments = self.past.iter().flat_map(|segment| segment.facts.warnings.iter().cloned());
+        let of_segments = line.kept.iter().flat_map(|segment| segment.facts.warnings.iter().cloned());
         let mut warnings = Vec::new();
         for warning in damaged.into_iter().chain(of_segments).chain(report.warnings.iter().cloned()) {
             if !warnings.contains(&warning) {
@@ -165,7 +127,7 @@ impl PartSource<'_> {
             }
         }
         let mut losses = Vec::new();
-        for loss in self.past.iter().flat_map(|segment| &segment.facts.losses) {
+        for loss in line.kept.iter().flat_map(|segment| &segment.facts.losses) {
             if !losses.contains(loss) {
                 losses.push(loss.clone());
             }
@@ -179,15 +141,15 @@ impl PartSource<'_> {
             versions: facts.versions.clone(),
             address: Some(facts.address.clone()),
             job: facts.job.clone().map(Box::new),
-            planes: summary.plane_count,
-            lines: summary.lines,
-            events: summary.events,
-            window: summary.window.and_then(|(start, stop)| Window::from_ns(start, stop)),
+            planes: report.planes,
+            lines: report.lines,
+            events: report.events,
+            window: covered(&recorded),
             late_start_ns: None,
             steps: None,
             warnings,
             losses,
-            gaps: self.gap_entries(&recorded),
+            gaps: self.gap_entries(&recorded, &line.left_out),
             recorded: recorded.iter().filter_map(|&(start, stop)| window(start, stop)).collect(),
         }
     }
@@ -201,14 +163,15 @@ impl PartSource<'_> {
     }
 
     /// The stretches of the wanted time that no segment covers, each with what is known of the reason.
-    fn gap_entries(&self, recorded: &[(Timestamp, Timestamp)]) -> Vec<GapEntry> {
+    fn gap_entries(&self, recorded: &[(Timestamp, Timestamp)], left_out: &[SegmentGap]) -> Vec<GapEntry> {
         let mut gaps = Vec::new();
         let mut at = self.window.0;
         for &(start, stop) in recorded.iter().chain([&(self.window.1, self.window.1)]) {
             if start > at && gaps.len() < MAX_GAPS {
                 let is_first = at == self.window.0;
                 let is_last = start == self.window.1;
-                let why = self.why(at, start).unwrap_or_else(|| between(is_first, is_last).to_owned());
+                let why =
+                    self.why(at, start, left_out).unwrap_or_else(|| between(is_first, is_last).to_owned());
                 gaps.push(GapEntry { start: at.into(), stop: start.into(), why });
             }
             at = at.max(stop);
@@ -217,8 +180,8 @@ impl PartSource<'_> {
     }
 
     /// What was noted of a stretch.
-    fn why(&self, start: Timestamp, stop: Timestamp) -> Option<String> {
-        let noted = self.gaps.iter().filter(|gap| gap.start < stop && gap.stop > start);
+    fn why(&self, start: Timestamp, stop: Timestamp, left_out: &[SegmentGap]) -> Option<String> {
+        let noted = self.gaps.iter().chain(left_out).filter(|gap| gap.start < stop && gap.stop > start);
         let mut reasons: Vec<&str> = noted.map(|gap| gap.reason.as_str()).collect();
         reasons.dedup();
         (!reasons.is_empty()).then(|| reasons.join("; "))
@@ -232,6 +195,12 @@ fn between(is_first: bool, is_last: bool) -> &'static str {
         (false, true) => "no window was due since the last one",
         (false, false) => "between two windows",
     }
+}
+
+/// From the begin of the first to the end of the last.
+fn covered(recorded: &[(Timestamp, Timestamp)]) -> Option<Window> {
+    let (first, last) = (recorded.first()?, recorded.iter().map(|(_, stop)| *stop).max()?);
+    window(first.0, last)
 }
 
 fn window(start: Timestamp, stop: Timestamp) -> Option<Window> {

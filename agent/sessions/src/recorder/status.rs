@@ -87,6 +87,8 @@ impl Recorder {
         let query = SegmentQuery { job: job.map(str::to_owned), ..SegmentQuery::default() };
         let mut segments = self.segments_of(query).await?;
         segments.retain(|segment| may_read(&segment.process));
+        // The newest is the last that was kept, also after the clock was set back.
+        segments.sort_by_key(|segment| segment.order);
         let (host, settings) = (self.workloads.borrow().clone(), self.settings());
         let state = self.state();
         let planned = state.planned(&host, &settings.recorder);

@@ -29,7 +29,8 @@ impl Recorder {
         let every = self.settings().recorder.every.get();
         let old = i64::try_from(every.saturating_mul(MISSING).as_nanos()).unwrap_or(i64::MAX);
         let from = Some(self.clock.now().stepped(old.saturating_neg()));
-        let segments = self.segments.list(&SegmentQuery { from, ..SegmentQuery::default() })?;
+        let mut segments = self.segments.list(&SegmentQuery { from, ..SegmentQuery::default() })?;
+        segments.sort_by_key(|segment| segment.order);
         segments.iter().for_each(|segment| self.note_steps(segment, every));
         Ok(())
     }

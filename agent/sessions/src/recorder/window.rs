@@ -352,7 +352,7 @@ pub(super) fn keep(
     let TraceRemarks { warnings, losses } = TraceRemarks::of(&summary, losses, target, &spec);
     let mut versions = target.versions.clone();
     versions.extend(summary.versions.clone());
-    let facts = SegmentFacts {
+    let mut facts = SegmentFacts {
         strategy: strategy.to_owned(),
         window_ns: u64::try_from(spec.duration.as_nanos()).unwrap_or(u64::MAX),
         levels: [spec.levels.host, spec.levels.device, spec.levels.python],
@@ -365,9 +365,11 @@ pub(super) fn keep(
         warnings,
         losses,
         steps,
+        clock_set_back: false,
     };
     let at = |ns: u64| i64::try_from(ns).map(Timestamp).ok();
     let window = summary.window.and_then(|(start, stop)| at(start).zip(at(stop)));
-    let window = window.unwrap_or_else(|| (due, due.plus(spec.duration)));
-    segments.keep(raw, process, window, facts).map_err(|error| disk(&error))
+    let (start, stop) = window.unwrap_or_else(|| (due, due.plus(spec.duration)));
+    facts.clock_set_back = stop < start;
+    segments.keep(raw, process, (start.min(stop), stop), facts).map_err(|error| disk(&error))
 }

@@ -52,7 +52,7 @@ fn find(owners: Vec<Owner>, pids: &[u32], uid: Option<u32>) -> Targets {
 }
 
 #[test]
-fn a_process_with_a_jaxlib_that_hangs_is_asked_only_where_it_is_named() {
+fn a_process_with_a_jaxlib_that_hangs_is_asked_only_where_the_caller_insists() {
     let old = [("jaxlib".to_owned(), "0.7.2".to_owned())].into();
     let owner = Owner { versions: old, ..owner(10, 1000, &[9012], &[0]) };
     let workloads = Workloads { owners: vec![owner], ..Workloads::default() };
@@ -62,9 +62,26 @@ fn a_process_with_a_jaxlib_that_hangs_is_asked_only_where_it_is_named() {
         found.targets.is_empty() && found.missing[0].why.starts_with("its jaxlib 0.7.2 stops for ever"),
         "{found:?}"
     );
-    assert!(found.missing[0].why.ends_with("run `tpuscope capture --target 127.0.0.1:9012` on this host"));
+    assert!(found.missing[0].why.ends_with("--target 127.0.0.1:9012 --allow-old-jaxlib` on this host"));
     let named = direct_with_owners(&["localhost:9012".parse().unwrap()], &host, &workloads, &[]);
     assert_eq!(named.targets.len(), 1);
+    let left = named.without_old_jaxlib();
+    assert!(left.targets.is_empty());
+    assert_eq!(left.missing[0].process.as_deref(), Some("pid 10 (python)"));
+    assert!(left.missing[0].why.ends_with("--target localhost:9012 --allow-old-jaxlib` on this host"));
+    assert_eq!(no_target(&left).reason(), FailureReason::NoTarget);
+}
+
+#[test]
+fn a_workload_of_the_caller_without_a_profiler_is_the_reason_where_others_have_workloads_too() {
+    let others = || owner(1, 6, &[9001], &[0]);
+    let alone = no_target(&find(vec![others()], &[], Some(5)));
+    assert_eq!(alone.reason(), FailureReason::NotPermitted);
+    for chips in [&[][..], &[1]] {
+        let error = no_target(&find(vec![others(), owner(2, 5, &[], chips)], &[], Some(5)));
+        assert_eq!(error.reason(), FailureReason::NoTarget);
+        assert!(error.to_string().contains("pid 2 (python)"), "{error}");
+    }
 }
 
 #[test]

@@ -39,7 +39,7 @@ use super::{idle::IdleConnector, rate::SendRate};
 
 /// The longest time for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The time after which an unused connection is closed.
+/// The time after which an unused connection is closed, unless its owner says another.
 const KEEP: Duration = Duration::from_secs(20);
 /// The largest answer in bytes.
 pub(crate) const MAX_ANSWER: usize = 16 << 20;
@@ -59,6 +59,7 @@ struct Inner {
     /// Made with the first request that needs it: it reads all certificate authorities of the host.
     tls: OnceCell<Tls>,
     idle: Duration,
+    keep: Duration,
     rate: SendRate,
 }
 
@@ -161,8 +162,17 @@ pub(crate) struct ObjectCrc(pub(crate) u32);
 impl Transport {
     /// A client that gives a request up when nothing moves for `idle`, and sends no faster than `rate`.
     pub fn new(idle: Duration, rate: SendRate) -> Self {
-        let plain = Client::builder(TokioExecutor::new()).pool_idle_timeout(KEEP).build(connector(idle));
-        Self(Arc::new(Inner { plain, tls: OnceCell::new(), idle, rate }))
+        Self::with(idle, KEEP, rate)
+    }
+
+    /// A client that keeps a connection for `keep` after a request. Its callers limit the time of a request.
+    pub fn kept_for(keep: Duration) -> Self {
+        Self::with(keep, keep, SendRate::default())
+    }
+
+    fn with(idle: Duration, keep: Duration, rate: SendRate) -> Self {
+        let plain = Client::builder(TokioExecutor::new()).pool_idle_timeout(keep).build(connector(idle));
+        Self(Arc::new(Inner { plain, tls: OnceCell::new(), idle, keep, rate }))
     }
 
     /// The rate that all share.
@@ -171,7 +181,7 @@ impl Transport {
     }
 
     async fn tls(&self) -> Result<&Tls, TransportError> {
-        let idle = self.0.idle;
+        let (idle, keep) = (self.0.idle, self.0.keep);
         let make = || async move {
             let made = tokio::task::spawn_blocking(move || {
                 let provider = rustls::crypto::ring::default_provider();
@@ -180,7 +190,7 @@ impl Transport {
             });
             let connector = made.await.map_err(|error| TransportError::Interrupted(error.to_string()))?;
             let connector = connector.map_err(|error| TransportError::Authorities(error.to_string()))?;
-            Ok(Client::builder(TokioExecutor::new()).pool_idle_timeout(KEEP).build(connector))
+            Ok(Client::builder(TokioExecutor::new()).pool_idle_timeout(keep).build(connector))
         };
         self.0.tls.get_or_try_init(make).await
     }
@@ -297,12 +307,13 @@ fn connector(idle: Duration) -> IdleConnector {
     IdleConnector::new(connector, idle)
 }
 
-/// The fault of TLS that made `error`. It is in an error of the system, which does not give it as its source.
+/// The fault of TLS that made `error`. It is in errors of the system, which do not give it as their source.
 fn tls_fault<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
-    std::iter::successors(Some(error), |error| error.source()).find_map(|error| {
+    let mut causes = std::iter::successors(Some(error), |error| {
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        error.downcast_ref().or_else(|| inner?.downcast_ref())
-    })
+        inner.map_or_else(|| error.source(), |inner| Some(inner as &(dyn std::error::Error + 'static)))
+    });
+    causes.find_map(|error| error.downcast_ref())
 }
 
 /// Whether an answer cannot be read.

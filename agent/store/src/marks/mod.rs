@@ -13,7 +13,10 @@ mod tests;
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -149,6 +152,7 @@ pub struct Marks {
     db: Arc<StateDb>,
     clock: Arc<dyn Clock>,
     limits: Mutex<MarkLimits>,
+    stored: AtomicU64,
 }
 
 impl fmt::Debug for Marks {
@@ -160,7 +164,7 @@ impl fmt::Debug for Marks {
 impl Marks {
     /// The marks in the state directory. Nothing is read yet.
     pub fn new(state: &Path, db: Arc<StateDb>, limits: MarkLimits, clock: Arc<dyn Clock>) -> Self {
-        Self { folder: state.to_owned(), db, clock, limits: Mutex::new(limits) }
+        Self { folder: state.to_owned(), db, clock, limits: Mutex::new(limits), stored: AtomicU64::new(0) }
     }
 
     /// Replaces the limits.
@@ -175,10 +179,17 @@ impl Marks {
     pub fn append(&self, batches: &[MarkBatch]) -> Result<Vec<Appended>, MarksError> {
         self.check_free()?;
         let now = self.clock.now();
-        Ok(self.db.write_durable(|transaction| {
+        let appended: Vec<Appended> = self.db.write_durable(|transaction| {
             let mut appender = rows::Appender::new(transaction, now)?;
             batches.iter().map(|batch| appender.append(batch)).collect()
-        })?)
+        })?;
+        self.stored.fetch_add(appended.iter().map(|appended| appended.added).sum(), Ordering::Relaxed);
+        Ok(appended)
+    }
+
+    /// How many marks were stored since the agent started.
+    pub fn stored(&self) -> u64 {
+        self.stored.load(Ordering::Relaxed)
     }
 
     /// The jobs with marks that have this name or, as `KIND:ID` or `ID`, this workload; all without a name. Only of this
@@ -188,6 +199,14 @@ impl Marks {
     /// If the database refuses.
     pub fn jobs(&self, named: Option<&str>, uid: Option<u32>) -> Result<Vec<MarkedJob>, MarksError> {
         Ok(self.db.read(|connection| rows::jobs(connection, named, uid))?.unwrap_or_default())
+    }
+
+    /// The job that the processes of a workload marked last.
+    ///
+    /// # Errors
+    /// If the database refuses.
+    pub fn last_of(&self, workload: &WorkloadId) -> Result<Option<MarkedJob>, MarksError> {
+        Ok(self.db.read(|connection| rows::last_of(connection, workload))?.flatten())
     }
 
     /// The job with this number as it is now.

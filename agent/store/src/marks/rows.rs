@@ -191,6 +191,15 @@ pub(super) fn jobs(
     statement.query_map((named, kind, id, uid), marked_job)?.collect()
 }
 
+/// The job that the processes of a workload marked last.
+pub(super) fn last_of(connection: &Connection, workload: &WorkloadId) -> rusqlite::Result<Option<MarkedJob>> {
+    let sql = format!(
+        "SELECT {JOB} FROM mark_jobs WHERE job_kind = ?1 AND job_id = ?2 ORDER BY last_ns DESC, number DESC LIMIT 1"
+    );
+    let parameters = (workload.kind.as_str(), workload.job.as_str());
+    connection.query_row(&sql, parameters, marked_job).optional()
+}
+
 /// The job with this number.
 pub(super) fn job(connection: &Connection, number: i64) -> rusqlite::Result<Option<MarkedJob>> {
     let sql = format!("SELECT {JOB} FROM mark_jobs WHERE number = ?1");

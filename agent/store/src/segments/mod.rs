@@ -67,6 +67,8 @@ pub struct RecordedProcess {
 pub struct StoredSegment {
     /// Its number, which is the name of its file.
     pub number: i64,
+    /// Counts the segments of this host in the order in which they were kept.
+    pub order: u64,
     /// Whose it is.
     pub process: RecordedProcess,
     /// What the trace covers.
@@ -109,6 +111,8 @@ pub struct SegmentFacts {
     pub losses: Vec<LossEntry>,
     /// Its steps; `None` if it shows none.
     pub steps: Option<TraceSteps>,
+    /// The clock was set back while it was recorded: its events have times of both clocks.
+    pub clock_set_back: bool,
 }
 
 /// A stretch in which windows were due and not recorded.
@@ -222,8 +226,12 @@ impl Segments {
         let number = raw.number();
         let path = self.path(number);
         let (bytes, trace_bytes) = raw.compress(&path)?;
-        let segment = StoredSegment { number, process, start, stop, bytes, trace_bytes, facts };
-        if let Err(error) = self.db.write(|transaction| rows::insert(transaction, &segment)) {
+        let mut segment = StoredSegment { number, order: 0, process, start, stop, bytes, trace_bytes, facts };
+        let added = self.db.write(|transaction| {
+            segment.order = rows::next_order(transaction)?;
+            rows::insert(transaction, &segment)
+        });
+        if let Err(error) = added {
             remove(&path)?;
             return Err(error.into());
         }
@@ -269,14 +277,6 @@ impl Segments {
     pub fn unpack(&self, segment: &StoredSegment) -> Result<UnpackedTrace, SegmentError> {
         self.check_free()?;
         UnpackedTrace::of(&self.path(segment.number), &self.folder, segment.number, segment.trace_bytes)
-    }
-
-    /// An empty file beside the segments, which is removed when it is dropped.
-    ///
-    /// # Errors
-    /// If the disk refuses.
-    pub fn scratch(&self) -> Result<RawTrace, SegmentError> {
-        RawTrace::create(&self.folder, fastrand::i64(0..i64::MAX))
     }
 
     /// What was chosen for jobs.

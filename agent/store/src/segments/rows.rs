@@ -25,14 +25,14 @@ const MAX_CHOICES: usize = 1000;
 
 /// Adds a segment.
 pub(super) fn insert(connection: &Connection, segment: &StoredSegment) -> rusqlite::Result<()> {
-    let StoredSegment { number, process, start, stop, bytes, trace_bytes, facts } = segment;
+    let StoredSegment { number, order, process, start, stop, bytes, trace_bytes, facts } = segment;
     let facts = serde_json::to_string(facts)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     connection
         .execute(
             &format!(
-                "INSERT INTO segments ({PROCESS}, number, start_ns, stop_ns, bytes, trace_bytes, facts)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+                "INSERT INTO segments ({PROCESS}, number, start_ns, stop_ns, bytes, trace_bytes, facts, kept)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)"
             ),
             (
                 process.workload.kind.as_str(),
@@ -47,9 +47,15 @@ pub(super) fn insert(connection: &Connection, segment: &StoredSegment) -> rusqli
                 bytes,
                 trace_bytes,
                 facts,
+                order,
             ),
         )
         .map(drop)
+}
+
+/// The order of the next segment.
+pub(super) fn next_order(connection: &Connection) -> rusqlite::Result<u64> {
+    connection.query_row("SELECT coalesce(max(kept), 0) + 1 FROM segments", [], |row| row.get(0))
 }
 
 /// Forgets a segment.
@@ -68,7 +74,8 @@ pub(super) fn bytes(connection: &Connection) -> rusqlite::Result<u64> {
 }
 
 /// The segments that ended before `windows`, or before `continuous` if they are no windows, and the oldest that exceed
-/// `max_bytes` or [`MAX_SEGMENTS`]; never the newest for its size.
+/// `max_bytes` or [`MAX_SEGMENTS`]; never the newest for its size. The oldest is the one that was kept first: after the clock
+/// was set back it may have a time that is still to come.
 pub(super) fn surplus(
     connection: &Connection,
     windows: Timestamp,
@@ -78,15 +85,18 @@ pub(super) fn surplus(
     let mut statement = connection
         .prepare(
             "SELECT number, bytes, stop_ns, CASE WHEN json_valid(facts) THEN json_extract(facts, '$.strategy') END
-             FROM segments ORDER BY start_ns DESC, number DESC",
+             FROM segments ORDER BY kept DESC, start_ns DESC, number DESC",
         )?;
     let mut rows = statement.query([])?;
     let (mut kept, mut count, mut surplus) = (0_u64, 0, Vec::new());
+    let mut newer = Timestamp(i64::MAX);
     while let Some(row) = rows.next()? {
         let (number, bytes, stop): (i64, u64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        // It is not younger than what was kept after it.
+        newer = newer.min(Timestamp(stop));
         let strategy: Option<String> = row.get(3)?;
         let is_continuous = strategy.is_some_and(|strategy| strategy == "drain" || strategy == "ring");
-        let is_old = Timestamp(stop) < if is_continuous { continuous } else { windows };
+        let is_old = newer < if is_continuous { continuous } else { windows };
         let is_too_much = count > 0 && kept.saturating_add(bytes) > max_bytes;
         if is_old || is_too_much || count >= MAX_SEGMENTS {
             surplus.push(number);
@@ -108,7 +118,7 @@ pub(super) fn forget(connection: &Connection, gaps: Timestamp, choices: Timestam
 /// The segments that are wanted, by time.
 pub(super) fn list(connection: &Connection, query: &SegmentQuery) -> rusqlite::Result<Vec<StoredSegment>> {
     let mut statement = connection.prepare(&format!(
-        "SELECT {PROCESS}, number, start_ns, stop_ns, bytes, trace_bytes, facts FROM segments
+        "SELECT {PROCESS}, number, start_ns, stop_ns, bytes, trace_bytes, facts, kept FROM segments
          WHERE (?1 IS NULL OR stop_ns > ?1) AND (?2 IS NULL OR start_ns < ?2) AND {OF_JOB}
          ORDER BY start_ns, number"
     ))?;
@@ -118,6 +128,7 @@ pub(super) fn list(connection: &Connection, query: &SegmentQuery) -> rusqlite::R
         let Some((process, facts)) = known else { return Ok(None) };
         Ok(Some(StoredSegment {
             number: row.get(6)?,
+            order: row.get(12)?,
             process,
             start: Timestamp(row.get(7)?),
             stop: Timestamp(row.get(8)?),
@@ -182,15 +193,17 @@ fn process(row: &Row<'_>) -> rusqlite::Result<Option<RecordedProcess>> {
 pub(super) fn note_gap(connection: &Connection, gap: &SegmentGap) -> rusqlite::Result<()> {
     let SegmentGap { process, start, stop, windows, reason } = gap;
     let key = (process.process.pid, process.process.start_ticks, process.port);
-    let last: Option<(i64, String, i64)> = connection
+    let last: Option<(i64, String, i64, i64)> = connection
         .query_row(
-            "SELECT number, reason, stop_ns FROM segment_gaps WHERE pid = ?1 AND start_ticks = ?2 AND port = ?3
-             ORDER BY stop_ns DESC LIMIT 1",
+            "SELECT number, reason, start_ns, stop_ns FROM segment_gaps WHERE pid = ?1 AND start_ticks = ?2 AND port = ?3
+             ORDER BY number DESC LIMIT 1",
             key,
-            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
         )
         .optional()?;
-    if let Some((number, _, after)) = last.filter(|(_, last, _)| last == reason) {
+    // One that begins before it is of a clock that was set back.
+    let last = last.filter(|(_, last, begin, _)| last == reason && *begin <= start.0);
+    if let Some((number, _, _, after)) = last {
         let recorded: bool = connection.query_row(
             "SELECT EXISTS (SELECT 1 FROM segments WHERE pid = ?1 AND start_ticks = ?2 AND port = ?3 AND start_ns >= ?4)",
             (key.0, key.1, key.2, after),
@@ -220,7 +233,7 @@ pub(super) fn note_gap(connection: &Connection, gap: &SegmentGap) -> rusqlite::R
         ),
     )?;
     let sql = "DELETE FROM segment_gaps WHERE number IN (SELECT number FROM segment_gaps
-               WHERE pid = ?1 AND start_ticks = ?2 AND port = ?3 ORDER BY stop_ns DESC LIMIT -1 OFFSET ?4)";
+               WHERE pid = ?1 AND start_ticks = ?2 AND port = ?3 ORDER BY number DESC LIMIT -1 OFFSET ?4)";
     connection.execute(sql, (key.0, key.1, key.2, MAX_GAPS)).map(drop)
 }
 

@@ -115,6 +115,49 @@ fn age_and_bytes_are_bounded_and_the_newest_stays() {
 }
 
 #[test]
+fn what_was_kept_before_the_clock_was_set_back_is_the_oldest() {
+    let folder = SegmentFolder::new();
+    let segments = folder.open(8000);
+    let noise = noise(3000);
+    let starts = || -> Vec<i64> {
+        let mut listed = segments.list(&SegmentQuery::default()).unwrap();
+        listed.sort_by_key(|segment| segment.order);
+        listed.iter().map(|segment| (segment.start.0 - NOW.0) / SECOND).collect()
+    };
+    keep(&segments, 0, &noise);
+    keep(&segments, 10, &noise);
+    folder.clock.step(-3600 * SECOND);
+    let back = keep(&segments, -3590, &noise);
+    assert_eq!((back.order, starts()), (3, vec![10, -3590]), "the first that was kept goes, not what is new");
+    keep(&segments, -3580, &noise);
+    assert_eq!(starts(), [-3590, -3580]);
+    // What was kept before something old is old, although its time is still to come.
+    let limits = *segments.limits();
+    segments.set_limits(SegmentLimits { max_bytes: 1 << 20, ..limits });
+    keep(&segments, 20, &noise);
+    keep(&segments, -3570, &noise);
+    folder.clock.advance(Duration::from_secs(95));
+    segments.prune().unwrap();
+    assert_eq!(starts(), Vec::<i64>::new());
+}
+
+#[test]
+fn a_gap_after_the_clock_was_set_back_is_one_of_its_own() {
+    let folder = SegmentFolder::new();
+    let segments = folder.open(1 << 20);
+    for start in [0, 10, -3600, -3590] {
+        let at = |second: i64| Timestamp(NOW.0 + second * SECOND);
+        let reason = "off".to_owned();
+        let gap =
+            SegmentGap { process: process(1), start: at(start), stop: at(start + 2), windows: 1, reason };
+        segments.note_gap(&gap);
+    }
+    let seen: Vec<_> = segments.gaps(&SegmentQuery::default()).unwrap();
+    let seen: Vec<_> = seen.iter().map(|gap| ((gap.start.0 - NOW.0) / SECOND, gap.windows)).collect();
+    assert_eq!(seen, [(-3600, 2), (0, 2)]);
+}
+
+#[test]
 fn a_query_gives_what_overlaps_it() {
     let folder = SegmentFolder::new();
     let segments = folder.open(1 << 20);

@@ -24,6 +24,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { sql: include_str!("../../migrations/0005_job_attempts.sql"), min_reader: 3 },
     Migration { sql: include_str!("../../migrations/0006_marks.sql"), min_reader: 3 },
     Migration { sql: include_str!("../../migrations/0007_ledgers.sql"), min_reader: 3 },
+    Migration { sql: include_str!("../../migrations/0008_segment_order.sql"), min_reader: 3 },
 ];
 
 /// Why a database cannot be brought to the present version.

@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     channel,
+    going_away::{StopMark, WatchedStream},
     hosts::HostAddress,
     identity::{
         certificate::{CertificateFacts, Validity},
@@ -93,7 +94,7 @@ impl TlsDialer {
         host: &HostAddress,
         limit: Duration,
         deadline: Instant,
-    ) -> Result<Channel, DialError> {
+    ) -> Result<(Channel, StopMark), DialError> {
         let name = ServerName::try_from(host.name().to_owned()).map_err(|_| {
             error(
                 DialFault::UnknownName,
@@ -107,8 +108,10 @@ impl TlsDialer {
         };
         let proved = timeout_at(deadline, self.prove(name, stream)).await;
         let stream = proved.unwrap_or_else(|_| Err(silent()))?;
+        let stream = WatchedStream::new(stream);
+        let stopped = stream.mark();
         match timeout_at(deadline, channel::over(stream, KEEPALIVE)).await {
-            Ok(Ok(channel)) => Ok(channel),
+            Ok(Ok(channel)) => Ok((channel, stopped)),
             Ok(Err(_)) => Err(error(DialFault::Lost, "it closed the connection".to_owned())),
             Err(_) => Err(silent()),
         }
@@ -156,6 +159,7 @@ fn fault_of(kind: TlsFaultKind) -> DialFault {
         TlsFaultKind::NotTls => DialFault::NotTls,
         TlsFaultKind::Validity => DialFault::PeerValidity,
         TlsFaultKind::Authority => DialFault::PeerAuthority,
+        TlsFaultKind::OfAuthority => DialFault::PeerOfAuthority,
         TlsFaultKind::Name => DialFault::PeerName,
         TlsFaultKind::Id => DialFault::PeerId,
         TlsFaultKind::Limited => DialFault::TooManyFailures,

@@ -218,11 +218,16 @@ mod tests {
         let issuer = Issuer::new();
         let params = Issuer::params(&["tpu-1"], &["tpuscope:role:agent"]);
         let itself = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone();
+        // As `openssl req -x509` makes it.
+        let mut of_authority = params.clone();
+        of_authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let of_authority = of_authority.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone();
         for expected in [ExpectedPeer::NamedAgent, ExpectedPeer::Id("tpuscope:role:agent".to_owned())] {
             let kind = |certificate: &CertificateDer<'_>| {
                 issuer.checked(certificate, expected.clone()).unwrap_err().0
             };
             assert_eq!(kind(&itself), TlsFaultKind::Authority);
+            assert_eq!(kind(&of_authority), TlsFaultKind::OfAuthority);
             let mut expired = params.clone();
             expired.not_after = rcgen::date_time_ymd(2026, 1, 1);
             assert_eq!(kind(&issuer.signed(&expired)), TlsFaultKind::Validity);

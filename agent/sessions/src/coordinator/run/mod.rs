@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use xprof::session::{ClockOffset, PartWriter, SessionError, SessionId, SessionName, SessionWriter};
 
 use super::{
-    Coordinator, CoordinatorError, HostFault, HostProgress, HostsCapture, HostsListener, Keep, KeptCapture,
-    LeftParts, UnkeptCapture,
+    Coordinator, CoordinatorError, HostFault, HostProgress, HostStage, HostsCapture, HostsListener, Keep,
+    KeptCapture, LeftParts, UnkeptCapture,
     collect::{COPIES_AT_A_TIME, Collection, PartsProgress},
     conversation::{CLOCKS_AT_A_TIME, Common, Conversation, Happened, HostCommand, SessionIdentity},
     machine::{CaptureRules, GiveUp, HostAction, HostInput, HostNumber, Machine, Now, ReservedHost},
@@ -58,7 +58,8 @@ impl Coordinator {
         match self.begin(capture).await {
             Ok(run) => run.finish(cancel).await,
             Err(error) => {
-                Err(UnkeptCapture { error, hosts: hosts.into_iter().map(|host| (host, None)).collect() })
+                let not_asked = |host| (host, HostFault::NotKept(HostStage::NotAsked));
+                Err(UnkeptCapture { error, hosts: hosts.into_iter().map(not_asked).collect() })
             }
         }
     }
@@ -105,7 +106,8 @@ struct RunningHost {
     commands: mpsc::Sender<HostCommand>,
     leave: CancellationToken,
     ready: Option<ReservedHost>,
-    /// It was told when to start.
+    stage: HostStage,
+    /// It was told when to start, if perhaps not for the last time.
     started: bool,
     recorded: bool,
     trace: Option<RecordedHost>,
@@ -121,6 +123,7 @@ impl RunningHost {
             commands,
             leave,
             ready: None,
+            stage: HostStage::Reaching,
             started: false,
             recorded: false,
             trace: None,
@@ -167,6 +170,7 @@ impl Run {
             past,
             recording: window + capture.answer_limit + KEEPING,
             busy: capture.busy_limit,
+            seed: fastrand::u64(..),
             overall: capture.overall_limit,
             uploads: matches!(capture.keep, Keep::Destination { .. }),
         };
@@ -220,14 +224,15 @@ impl Run {
         self.events.close();
         let _ = timeout(CLOSING, async { while conversations.join_next().await.is_some() {} }).await;
         kept.map_err(|error| {
-            let hosts = self.hosts.into_iter().map(|host| (host.given, host.fault));
+            let why = |host: RunningHost| (host.given, host.fault.unwrap_or(HostFault::NotKept(host.stage)));
+            let hosts = self.hosts.into_iter().map(why);
             UnkeptCapture { error, hosts: hosts.collect() }
         })
     }
 
     fn cancelled(&self) -> CoordinatorError {
         let recorded = self.hosts.iter().any(|host| host.recorded);
-        CoordinatorError::Cancelled { left: recorded.then(|| self.left()) }
+        CoordinatorError::Cancelled { recorded, left: self.left() }
     }
 
     /// What agents have of the session, should it not become whole.
@@ -295,11 +300,18 @@ impl Run {
         Ok(Some(match happened {
             Happened::Reached { instance } => {
                 (self.listener)(HostProgress::Reached);
+                self.hosts[number].stage = HostStage::Reached;
                 HostInput::Reached { instance }
             }
             Happened::Ready { host, targets } => {
-                (self.listener)(HostProgress::Ready(targets));
-                self.hosts[number].ready = Some(host.clone());
+                (self.listener)(HostProgress::Ready { host: number, processes: targets });
+                let missing = self.machine.is_missing(number);
+                let of_host = &mut self.hosts[number];
+                of_host.ready = Some(host.clone());
+                if !missing {
+                    // It may have been busy before.
+                    (of_host.stage, of_host.fault) = (HostStage::Ready, None);
+                }
                 HostInput::Ready(host)
             }
             Happened::Received { target, bytes } => {
@@ -350,7 +362,9 @@ impl Run {
         }
         if failed && self.machine.is_missing(number) {
             self.hosts[number].leave.cancel();
-            (self.listener)(HostProgress::Missing);
+            (self.listener)(HostProgress::Missing { host: number });
+        } else if failed {
+            (self.listener)(HostProgress::Busy { host: number });
         }
         actions
     }
@@ -379,15 +393,19 @@ impl Run {
             }
             (fault, _) => fault,
         };
+        let session = &self.common.identity.name;
         let host = &mut self.hosts[number];
-        let keeps = host.trace.is_some();
-        host.fault = Some(if keeps { fault.after_recording(&self.common.identity.name) } else { fault });
+        host.fault = Some(match host.stage {
+            _ if host.trace.is_some() => fault.after_recording(session),
+            HostStage::Begun => fault.in_recording(session),
+            _ => fault,
+        });
     }
 
     /// Checks what a host recorded.
     fn recorded(&mut self, number: HostNumber, finished: CaptureFinished) -> Result<(), HostFault> {
         let host = &mut self.hosts[number];
-        host.recorded = true;
+        (host.recorded, host.stage) = (true, HostStage::Recorded);
         let bad = HostFault::BadAnswer;
         let message = finished.manifest.ok_or(bad("a session without a manifest"))?;
         let manifest =
@@ -405,15 +423,21 @@ impl Run {
     /// Does what the machine decided. At the end of the capture returns whether there are enough hosts.
     fn act(&mut self, action: HostAction) -> Option<bool> {
         match action {
-            HostAction::Reserve(host) => self.hosts[host].tell(HostCommand::Reserve),
+            HostAction::Reserve(host) => {
+                self.hosts[host].stage = HostStage::Reached;
+                self.hosts[host].tell(HostCommand::Reserve);
+            }
             HostAction::Renew(host) => self.hosts[host].tell(HostCommand::Renew),
-            HostAction::Release(host) => self.hosts[host].tell(HostCommand::Release),
+            HostAction::Release(host) => {
+                (self.listener)(HostProgress::Released { host });
+                self.hosts[host].stage = HostStage::Reached;
+                self.hosts[host].tell(HostCommand::Release);
+            }
             HostAction::Start(host, at) => {
                 if let Some(start) = self.machine.start() {
                     (self.listener)(HostProgress::Starts(start));
                 }
-                self.hosts[host].fault = None;
-                self.hosts[host].started = true;
+                (self.hosts[host].started, self.hosts[host].stage) = (true, HostStage::Begun);
                 self.hosts[host].tell(HostCommand::Start(at));
             }
             HostAction::Collect(host) => {
@@ -423,7 +447,7 @@ impl Run {
             HostAction::GiveUp(host, why) => {
                 self.set_fault(host, self.given_up(host, why));
                 self.hosts[host].leave.cancel();
-                (self.listener)(HostProgress::Missing);
+                (self.listener)(HostProgress::Missing { host });
             }
             HostAction::Conclude { enough } => return Some(enough),
         }

@@ -6,37 +6,38 @@ use cluster::clock_offset::{OffsetEstimate, RoundTrip, clock_offset};
 use model::time::Timestamp;
 use proptest::prelude::*;
 
-use super::machine::{CaptureRules, GiveUp, HostAction, HostInput, HostNumber, Machine, Now, ReservedHost};
+use super::{CaptureRules, GiveUp, HostAction, HostInput, HostNumber, Machine, Now, ReservedHost};
 
 const START: i64 = 1_800_000_000_000_000_000;
 
-fn at(ms: u64) -> Now {
+pub(super) fn at(ms: u64) -> Now {
     let uptime = Duration::from_millis(ms);
     Now { wall: Timestamp(START).plus(uptime), uptime }
 }
 
-fn rules() -> CaptureRules {
+pub(super) fn rules() -> CaptureRules {
     CaptureRules {
         min_hosts: 1,
         start: None,
         past: None,
         recording: Duration::from_secs(30),
         busy: Duration::ZERO,
+        seed: 7,
         overall: None,
         uploads: false,
     }
 }
 
-fn machine(hosts: usize, rules: CaptureRules) -> Machine {
+pub(super) fn machine(hosts: usize, rules: CaptureRules) -> Machine {
     let given = (0..hosts).map(|number| format!("h{number}").parse().unwrap()).collect();
     Machine::new(given, rules, at(0))
 }
 
-fn reached(instance: &str) -> HostInput {
+pub(super) fn reached(instance: &str) -> HostInput {
     HostInput::Reached { instance: instance.to_owned() }
 }
 
-fn ready(name: &str, offset_ns: i64, lead_ms: u64) -> HostInput {
+pub(super) fn ready(name: &str, offset_ns: i64, lead_ms: u64) -> HostInput {
     HostInput::Ready(ReservedHost {
         name: name.parse().unwrap(),
         clock: OffsetEstimate { offset_ns, bound_ns: 1_000_000 },
@@ -46,7 +47,7 @@ fn ready(name: &str, offset_ns: i64, lead_ms: u64) -> HostInput {
 }
 
 const FAILED: HostInput = HostInput::Failed { busy: false };
-const BUSY: HostInput = HostInput::Failed { busy: true };
+pub(super) const BUSY: HostInput = HostInput::Failed { busy: true };
 
 #[test]
 fn two_hosts_get_one_start_and_are_collected() {

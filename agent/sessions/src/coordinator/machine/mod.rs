@@ -3,21 +3,26 @@
 //! ```text
 //!           reached          all reached or missing           ready            all ready or missing: one start
 //! Reaching ────────> Reached ──────────────────────> Reserving ─────> Ready ─────────────────────────────> Recording
-//!                                                     │     ▲                                               │    │ recorded
-//!                                                busy │     │ later, while it may wait                      │    ▼
-//!                                                     ▼     │      a profiler is in use after all: all      │ Collecting
-//!                                                     Waiting <─────────────────────────────────────────────┘    │ stored
-//!                                                                                                                ▼
-//! Any of them but Stored ── failed, late, one too many ──> Missing                                            Stored
-//! ```
+//!                                                     │     ▲           │ another one stays busy             │   │ recorded
+//!                                                busy │     │ later,    │                                    │   ▼
+//!                                                     │     │ while it  │                                    │  Collecting
+//!                                                     ▼     │ may wait  │        a profiler is in use        │   │ stored
+//!                                                     Waiting <─────────┘        after all: all              │   ▼
+//!                                                        ▲───────────────────────────────────────────────────┘  Stored
 //!
-//! That another program uses a profiler is found when the recording is to begin. While hosts may wait, all begin again then,
-//! with pauses that grow, because each time disturbs the others.
+//! Any of them but Stored ── failed, late, one too many ──> Missing
+//! ```
 //!
 //! The capture is over when every host is stored or missing, or too few are left.
 //!
 //! Must never give a start before every host is ready or missing, two starts to one host, or wait for one host without a
 //! limit.
+
+mod busy;
+#[cfg(test)]
+mod contention_tests;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -29,13 +34,10 @@ use model::time::Timestamp;
 use xprof::session::HostName;
 
 use crate::host_labels;
+use busy::{BUSY_PAUSE, Held};
 
 /// How often a lease is renewed; it lasts 10 s.
 const RENEWAL: Duration = Duration::from_secs(3);
-/// The pause before a busy host is asked again.
-const BUSY_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause before all hosts begin again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// How long before a start that is far ahead the hosts are reserved, and their clocks measured.
 const RESERVED_AHEAD: Duration = Duration::from_secs(10);
 /// The time that sending a start takes beyond the round trip.
@@ -70,6 +72,8 @@ pub(super) struct CaptureRules {
     pub(super) recording: Duration,
     /// The longest wait for a busy host.
     pub(super) busy: Duration,
+    /// What the lengths of pauses are made from: another one for each capture.
+    pub(super) seed: u64,
     /// The longest time for all of it.
     pub(super) overall: Option<Duration>,
     /// Hosts name their parts themselves: no two may have the same name, and all send them to one place.
@@ -182,6 +186,10 @@ pub(super) struct Machine {
     busy_until: Option<Duration>,
     /// How often all began again.
     again: u32,
+    held: Held,
+    /// How often hosts were released for a busy one.
+    releases: u32,
+    random: fastrand::Rng,
     start: Option<Timestamp>,
     labels: BTreeMap<HostNumber, HostName>,
 }
@@ -191,6 +199,7 @@ impl Machine {
     pub(super) fn new(given: Vec<HostAddress>, rules: CaptureRules, now: Now) -> Self {
         let overall = rules.overall.map(|limit| now.uptime + limit);
         let hosts = vec![HostState::Reaching; given.len()];
+        let random = fastrand::Rng::with_seed(rules.seed);
         Self {
             given,
             hosts,
@@ -200,6 +209,9 @@ impl Machine {
             reserving: now.uptime,
             busy_until: None,
             again: 0,
+            held: Held::No,
+            releases: 0,
+            random,
             start: None,
             labels: BTreeMap::new(),
         }
@@ -282,7 +294,8 @@ impl Machine {
             Phase::Reaching | Phase::Reserving | Phase::Recording { .. } => None,
             Phase::Over => return None,
         };
-        let due = self.hosts.iter().filter_map(of_host).chain(of_phase).chain(self.overall).min();
+        let of_all = of_phase.into_iter().chain(self.release_at()).chain(self.overall);
+        let due = self.hosts.iter().filter_map(of_host).chain(of_all).min();
         due.map(|at| at.saturating_sub(now.uptime))
     }
 
@@ -312,6 +325,7 @@ impl Machine {
         {
             self.start_all(now, actions);
         }
+        self.release_for_busy(now, actions);
         self.renew(now, actions);
         self.conclude(actions);
     }
@@ -357,43 +371,6 @@ impl Machine {
         self.reserving = now.uptime;
         self.busy_until = Some(now.uptime + self.rules.busy);
         self.phase = Phase::Reserving;
-    }
-
-    /// The pause after which a busy host is asked again: the last time at the end of the wait. None when that is over.
-    fn pause_before_retry(&self, now: Now, pause: Duration) -> Option<Duration> {
-        let left = self.busy_until?.saturating_sub(now.uptime);
-        (!left.is_zero()).then(|| pause.min(left))
-    }
-
-    /// The profiler of a host is used by another program, as it turned out at the start: all begin again, unless the time for
-    /// that is over, or a host has recorded. Returns whether they do.
-    fn begin_again(&mut self, busy: HostNumber, now: Now, actions: &mut Vec<HostAction>) -> bool {
-        let pause = BUSY_PAUSE.saturating_mul(1 << self.again.min(10)).min(LONGEST_PAUSE);
-        let recorded = self.any(|host| matches!(host, HostState::Collecting | HostState::Stored));
-        let Some(pause) = self.pause_before_retry(now, pause).filter(|_| !recorded) else { return false };
-        for (number, host) in self.hosts.iter_mut().enumerate() {
-            if matches!(host, HostState::Recording { .. }) {
-                *host = HostState::Waiting { until: now.uptime + pause };
-                if number != busy {
-                    actions.push(HostAction::Release(number));
-                }
-            }
-        }
-        self.again += 1;
-        self.start = None;
-        self.labels.clear();
-        self.phase = Phase::Reserving;
-        true
-    }
-
-    fn reserve_again(&mut self, now: Now, actions: &mut Vec<HostAction>) {
-        for (number, host) in self.hosts.iter_mut().enumerate() {
-            if matches!(host, HostState::Waiting { until } if now.uptime >= *until) {
-                *host = HostState::Reserving;
-                self.reserving = now.uptime;
-                actions.push(HostAction::Reserve(number));
-            }
-        }
     }
 
     /// The time that the starts of so many hosts take to be sent. A busy machine takes longer, as it did with the messages before.
