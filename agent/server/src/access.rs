@@ -18,8 +18,7 @@
 //! A caller of `api.xprof` whose user is found is a local one. Where `api.xprof_anyone` is set, every caller of it may
 //! profile all processes, and nothing more.
 //!
-//! Hosts are shared, so a loopback address is no authentication. A container that mounts the agent's socket is in
-//! another pid namespace: its root is not the host's root.
+//! Hosts are shared: a loopback address authenticates nobody, and root of a container with the socket is not the host's.
 
 use std::{fmt, fs::File, sync::Arc};
 

@@ -92,7 +92,10 @@ fn an_agent_outlives_what_a_collector_does_and_exports_again() {
     recovers(&exporting, &collector);
 
     collector.set_reply(Some(Reply::Raw(vec![0, 0, 0, 0, 3, 0xff, 0xff, 0xff].into())));
-    told(&exporting, &["the collector answers Internal", "look at the log of the collector"]);
+    told(
+        &exporting,
+        &["the answer of the collector cannot be read", "has to be a receiver of OTLP metrics over gRPC"],
+    );
     recovers(&exporting, &collector);
 
     // The connection goes with the failure, so that the next one is treated so.

@@ -8,7 +8,9 @@ use fakes::{
     profiler_probe::becomes_free,
     wait::until,
 };
-use proto::tensorflow::{ProfileRequest, TerminateRequest, profiler_service_client::ProfilerServiceClient};
+use proto::tensorflow::{
+    ProfileRequest, TerminateRequest, profiler::XSpace, profiler_service_client::ProfilerServiceClient,
+};
 use tonic::{Code, transport::Endpoint};
 use xprof::framing::framed;
 
@@ -44,6 +46,22 @@ fn a_request_that_cannot_be_is_refused_before_any_workload_is_called() {
 }
 
 #[test]
+fn a_process_without_a_trace_is_named_also_where_one_trace_is_left() {
+    let sound = FakeProfiler::start(Mode::Trace(trace()));
+    let dies = FakeProfiler::start(Mode::HalfThenGone);
+    let xprof = XprofAgent::start(&[sound.target(), dies.target()]);
+    let answer = block_on(profile(&xprof.at(), request(10))).unwrap().xspace.unwrap();
+    let missing = answer.warnings.iter().filter(|warning| warning.contains(" is missing: "));
+    let missing: Vec<_> = missing.collect();
+    assert!(missing.len() == 1 && missing[0].contains(&dies.target()), "{missing:?}");
+    let warnings = trace().warnings;
+    assert_eq!(XSpace { warnings, ..answer }, trace(), "its trace is unchanged");
+    let log = xprof.agent.log();
+    assert!(log.contains("capture passed on session=") && !log.contains("capture kept"), "{log}");
+    xprof.nothing_is_kept();
+}
+
+#[test]
 fn a_client_that_hangs_up_leaves_nothing() {
     // In the window: the workload answers only when it is over.
     let job = JaxJob::new().start();
@@ -74,6 +92,9 @@ fn a_client_that_hangs_up_leaves_nothing() {
     block_on(begun);
     until("the workload's call to be given up", || fake.seen().given_up == 1);
     xprof.nothing_is_kept();
+    until("the end to be in the log", || xprof.agent.log().contains("capture failed"));
+    let log = xprof.agent.log();
+    assert!(log.contains("reason=\"cancelled\"") && !log.contains("connection_lost"), "{log}");
 }
 
 #[test]

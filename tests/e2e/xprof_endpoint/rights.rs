@@ -2,7 +2,8 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, chown},
+    io::{BufRead, BufReader},
+    os::unix::fs::{MetadataExt, chown, symlink},
     path::Path,
 };
 
@@ -98,8 +99,18 @@ fn a_file_is_written_as_the_user_of_the_client_or_not_at_all() {
     assert!(refused.message().contains("the trace was not written: "), "{refused:?}");
     assert_eq!(fs::read_dir(&others).unwrap().count(), 0);
 
-    // Elsewhere the client writes.
     let elsewhere = tempfile::tempdir().unwrap();
+    symlink(elsewhere.path(), own.join("link")).unwrap();
+    let refused = block_on(profile(&xprof.at(), asked(&own.join("link")))).unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    assert!(refused.message().contains("link is a link or no folder"), "{refused:?}");
+    assert_eq!(
+        fs::read_dir(elsewhere.path()).unwrap().count(),
+        0,
+        "root is not led out of the folder either"
+    );
+
+    // Elsewhere the client writes.
     let answer = block_on(profile(&somebody.at, asked(elsewhere.path()))).unwrap();
     assert_eq!(answer.tool_data.len(), 1);
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);

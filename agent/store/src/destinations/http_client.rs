@@ -307,12 +307,13 @@ fn connector(idle: Duration) -> IdleConnector {
     IdleConnector::new(connector, idle)
 }
 
-/// The fault of TLS that made `error`. It is in an error of the system, which does not give it as its source.
+/// The fault of TLS that made `error`. It is in errors of the system, which do not give it as their source.
 fn tls_fault<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
-    std::iter::successors(Some(error), |error| error.source()).find_map(|error| {
+    let mut causes = std::iter::successors(Some(error), |error| {
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        error.downcast_ref().or_else(|| inner?.downcast_ref())
-    })
+        inner.map_or_else(|| error.source(), |inner| Some(inner as &(dyn std::error::Error + 'static)))
+    });
+    causes.find_map(|error| error.downcast_ref())
 }
 
 /// Whether an answer cannot be read.
