@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
     os::unix::fs::{MetadataExt, chown, symlink},
     path::Path,
 };
