@@ -171,6 +171,7 @@ mod tests {
     fn a_workload_of_another_user_says_nothing_of_the_job() {
         let mut job = marked(1, "j", Some("0"));
         job.uid = 8;
+        job.workload.as_mut().unwrap().uid = 8;
         let choice = ExportedJobs::default().choose(vec![job], &host(&[("0", Some(0), 1)]), Timestamp(0));
         assert_eq!(numbers(&choice), [0; 0]);
     }
