@@ -216,7 +216,7 @@ fn a_container_that_mounts_the_socket_has_its_own_workloads_only() {
     refused.failed(4, "not yours: 2 processes");
     // Another container has no owner at all, although the uid is the same.
     let refused = client.run_in(&other.enter(), OWNER, &agent, &capture("others"));
-    refused.failed(4, "not yours: 2 processes");
+    refused.failed(4, "in another pid namespace than you: 2 processes");
     assert_eq!((inside.seen(), outside.seen()), (Seen::default(), Seen::default()), "not even asked");
     // All may read measurements.
     assert_eq!(client.run_in(&container.enter(), NOBODY, &agent, &["status"]).code, Some(0));
