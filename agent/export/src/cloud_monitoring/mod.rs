@@ -140,6 +140,8 @@ impl CloudMonitoring {
     pub async fn round(&mut self) -> Result<u64, ExportFailure> {
         let sent = self.try_round().await;
         match &sent {
+            // Nothing was due, so nothing is known of the service and of the credentials.
+            Ok(0) => {}
             Ok(_) => {
                 self.counters.succeeded(self.inputs.clock.now());
                 self.log.succeeded();
