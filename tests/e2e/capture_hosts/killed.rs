@@ -168,7 +168,7 @@ fn a_killed_coordinator_holds_no_host(with_jobs: &mut HostsWithJobs, phase: Kill
         with_jobs.is_free_at_once(host, killed, &session);
         let agent = with_jobs.cluster.agent(host);
         until("the capture to be over", || agent.staged().is_empty());
-        // What was recorded before is kept by its agent.
+        // What was recorded before is kept by its agent, and here nobody knows whether it recorded.
         let kept = agent.sessions().contains(&session);
         assert_eq!(kept, matches!(phase, Fetching | Manifest), "{session} on {host}");
     }
@@ -194,8 +194,9 @@ fn a_killed_agent_is_missing(with_jobs: &mut HostsWithJobs, phase: KillPhase) {
         let why = why(&manifest, &given);
         assert!(why.contains("the agent closed the connection"), "{session}: {why}");
         // What was recorded before is kept by its agent.
+        let may_have_recorded = matches!(phase, WaitingForStart | Window | Fetching);
         let remedy = format!("`tpuscope sessions fetch {session} --output DIR`");
-        assert_eq!(ended.stdout.contains(&remedy), phase == Fetching, "{session}: {}", ended.stdout);
+        assert_eq!(ended.stdout.contains(&remedy), may_have_recorded, "{session}: {}", ended.stdout);
     }
     with_jobs.cluster.agent_mut("b").restart();
     becomes_free(&with_jobs.job("b").target());

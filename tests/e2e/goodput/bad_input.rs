@@ -224,7 +224,6 @@ fn wrong_command_lines_and_queries() {
     let queries = file(folder.path(), "queries", r#"[{"kind":"cumulative"}]"#);
     for args in [
         &["--from-log", &log][..],
-        &["--now", "1"],
         &["--proxy", "--strict"],
         &["--window", "0s"],
         &["--window", "1h", "--start", "1", "--end", "2"],

@@ -169,7 +169,7 @@ fn marks_of_another_user_are_of_another_job(agent: &RunningAgent) {
     goodput(agent, &["--job", "train"]).failed(2, &both);
     goodput(agent, &["--job", "train", "--exact"]).failed(2, &both);
     let mine = goodput(agent, &["--job", "train", "--user", &own]);
-    assert!(mine.stdout.starts_with("train (slurm:77), running: proxy goodput "), "{mine:?}");
+    assert!(mine.stdout.starts_with("train (slurm:77), chips open: proxy goodput "), "{mine:?}");
     let theirs = goodput(agent, &["--job", "train", "--user", SOMEBODY, "--strict"]);
     assert!(theirs.stdout.starts_with("train of uid 54321 (strict, from marks): "), "{theirs:?}");
     let explained = goodput(agent, &["--job", "train", "--user", SOMEBODY, "--explain"]);

@@ -87,7 +87,7 @@ fn every_shape_of_a_mark_reaches_the_ledger_and_nothing_raises() {
 
 #[test]
 fn every_mark_without_room_is_counted_as_lost_also_at_the_end_of_a_program() {
-    let host = MarkedHost::new("[marks]\nmax_rate = 20000\n");
+    let host = MarkedHost::new("[marks]\nmax_rate = 5000\n");
     let mut program = host.program("burst", &["j"]);
     let said = program.says();
     let number = |of: &str, key: &str| said[of][key].as_u64().unwrap();
