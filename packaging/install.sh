@@ -42,7 +42,10 @@ remove() {
     "$root"/usr/share/fish/vendor_completions.d/tpuscope.fish
   rm -rf "$root"/usr/share/doc/tpuscope "$root"/usr/share/tpuscope
   [ -n "$root" ] || systemctl daemon-reload 2>/dev/null || true
-  echo "removed; the settings in $root/etc/tpuscope, $root/var/lib/tpuscope and the user tpuscope are still there$kept" >&2
+  rmdir "$root$(dirname "$drop_in")" 2>/dev/null || true
+  stays="the settings in $root/etc/tpuscope"
+  [ -n "$root" ] || stays="$stays, /var/lib/tpuscope and the user tpuscope"
+  echo "removed; what stays: $stays$kept" >&2
 }
 
 network=

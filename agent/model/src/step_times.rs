@@ -103,7 +103,7 @@ pub struct LastStep {
 pub enum NoSteps {
     /// No trace of it was read.
     #[error(
-        "no trace of it was read: `tpuscope recorder on` records it, `tpuscope recorder status` says whether it is recorded"
+        "no trace of it was read: `tpuscope recorder status` says whether it is recorded and why not, `tpuscope recorder on` asks for it"
     )]
     NoTrace,
     /// The newest trace shows no whole step.

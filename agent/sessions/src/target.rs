@@ -57,6 +57,8 @@ pub struct Targets {
     pub warnings: Vec<String>,
     /// Processes of the caller that have no usable profiler and hold no chip.
     pub unusable: usize,
+    /// Those that a profile would stop for ever, among the missing and the unusable ones.
+    pub hanging: usize,
     /// Processes that the caller may not profile.
     pub denied: usize,
     /// Those among them that are of the caller's user, in another pid namespace.
@@ -215,6 +217,7 @@ impl Targets {
             .into_iter()
             .partition(|target| old_jaxlib::that_hangs(&target.versions).is_some());
         self.targets = targets;
+        self.hanging += hang.len();
         self.missing.extend(hang.into_iter().filter_map(|target| {
             let why = old_jaxlib::left_out(old_jaxlib::that_hangs(&target.versions)?, &target.at);
             let process = target.process.map(|process| format!("pid {} ({})", process.pid, target.command));
@@ -266,6 +269,7 @@ impl Targets {
             }
         }
         if !reached {
+            self.hanging += usize::from(hangs.is_some());
             self.add_without_profiler(owner, host, obstacle);
         }
     }

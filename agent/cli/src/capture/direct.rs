@@ -7,7 +7,7 @@ use host::{
     settings::{
         device,
         paths::Paths,
-        workload::{self, StaticEndpoint},
+        workload::{self, Discover, StaticEndpoint},
     },
     workloads::OwnerScanner,
 };
@@ -97,7 +97,8 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     Ok(CaptureReport::new(finished.manifest, failures, &finished.folder, KeptIn::Folder))
 }
 
-/// The named profilers, with the processes behind those of this machine as far as this user sees them.
+/// The named profilers, with the processes behind those of this machine as far as this user sees them: also those without a
+/// chip, whose jaxlib may be one that hangs.
 fn targets(named: &[Target], host: &HostName, paths: &Paths, device: &device::Settings) -> Targets {
     let addresses = named.iter().flat_map(target::loopback_addresses);
     let endpoint = |at| StaticEndpoint { kind: EndpointKind::Profiler, address: Address::Tcp(at) };
@@ -107,7 +108,7 @@ fn targets(named: &[Target], host: &HostName, paths: &Paths, device: &device::Se
     }
     let ChipScan { chips, other_groups, .. } = chips::scan(paths, device);
     let chips: Arc<[Chip]> = chips.into();
-    let settings = workload::Settings { endpoints, ..workload::Settings::default() };
+    let settings = workload::Settings { endpoints, discover: Discover::Any, ..workload::Settings::default() };
     let mut scanner = OwnerScanner::new(paths.clone(), settings, Arc::clone(&chips));
     scanner.set_chips(Arc::clone(&chips), other_groups);
     let workloads = scanner.tick(SystemClock.now());

@@ -140,7 +140,7 @@ pub(crate) fn capture(reason: FailureReason, kept_in: KeptIn) -> &'static str {
         | R::FolderFailed
         | R::OtherFileSystem
         | R::Link => disk(reason, kept_in),
-        R::TooFewParts | R::Cancelled | R::Invalid | R::Internal => "",
+        R::OldJaxlib | R::TooFewParts | R::Cancelled | R::Invalid | R::Internal => "",
     }
 }
 

@@ -314,5 +314,10 @@ pub(crate) fn no_target(targets: &Targets) -> CaptureError {
         .missing
         .iter()
         .map(|missing| format!("{}: {}", missing.process.as_deref().unwrap_or(&missing.host), missing.why));
-    CaptureError::NoTarget { reasons: missing.chain(targets.warnings.iter().cloned()).collect(), hidden }
+    let reasons = missing.chain(targets.warnings.iter().cloned()).collect();
+    match targets.hanging {
+        0 => CaptureError::NoTarget { reasons, hidden },
+        all if all == targets.missing.len() + targets.unusable => CaptureError::OldJaxlib { reasons },
+        _ => CaptureError::NoTarget { reasons, hidden },
+    }
 }

@@ -92,6 +92,12 @@ pub enum CaptureError {
         /// Why a process may not have been seen.
         hidden: Option<String>,
     },
+    /// A profile would stop each process that there is for ever.
+    #[error("{}", no_target_text(.reasons, None))]
+    OldJaxlib {
+        /// Which, and what can be done.
+        reasons: Vec<String>,
+    },
     /// There are processes, and none that the caller may profile.
     #[error("{}", no_target_text(.reasons, .hidden.as_deref()))]
     NotPermitted {
@@ -223,6 +229,7 @@ impl CaptureError {
             Self::LeaseExpired { .. } => R::LeaseExpired,
             Self::InUse { .. } | Self::BeingRecorded { .. } => R::InUse,
             Self::SameProfiler { .. } => R::SameProfiler,
+            Self::OldJaxlib { .. } => R::OldJaxlib,
             Self::NoTarget { hidden: Some(_), .. } => R::OwnersHidden,
             Self::NoTarget { hidden: None, .. } => R::NoTarget,
             Self::NotPermitted { .. } => R::NotPermitted,

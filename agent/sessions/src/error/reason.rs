@@ -114,6 +114,8 @@ reasons! {
     NoTarget = "no_target",
     /// There is no process to profile among those that the agent sees, and it does not see all.
     OwnersHidden = "owners_hidden",
+    /// A profile would stop each process that there is for ever.
+    OldJaxlib = "old_jaxlib",
     /// There are processes, and none that the caller may profile.
     NotPermitted = "not_permitted",
     /// Fewer targets than the caller needs.
@@ -177,6 +179,7 @@ impl FailureReason {
             Self::NoSuchJob | Self::FolderMissing => K::NotFound,
             // A second name of a profiler is one process less.
             Self::NoTarget
+            | Self::OldJaxlib
             | Self::OwnersHidden
             | Self::SameProfiler
             | Self::TooFewTargets

@@ -69,7 +69,8 @@ fn a_process_with_a_jaxlib_that_hangs_is_asked_only_where_the_caller_insists() {
     assert!(left.targets.is_empty());
     assert_eq!(left.missing[0].process.as_deref(), Some("pid 10 (python)"));
     assert!(left.missing[0].why.ends_with("--target localhost:9012 --allow-old-jaxlib` on this host"));
-    assert_eq!(no_target(&left).reason(), FailureReason::NoTarget);
+    assert_eq!(no_target(&left).reason(), FailureReason::OldJaxlib);
+    assert_eq!(no_target(&found).reason(), FailureReason::OldJaxlib);
 }
 
 #[test]
