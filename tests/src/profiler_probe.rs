@@ -5,6 +5,7 @@ use crate::{
     command::{RunningCommand, run},
     wait::{LIMIT, until},
 };
+use nix::sys::signal::Signal;
 use std::time::Instant;
 
 /// Whether a plain profile succeeds, as of another program; otherwise the profiler must be in use.
@@ -28,7 +29,7 @@ pub fn becomes_free(target: &str) {
 }
 
 /// A capture as `start` starts it, with all of `targets` in use by it. A probe that comes first makes a capture fail
-/// as busy: then another one is started.
+/// as busy, or go on without a target: then another one is started.
 ///
 /// # Panics
 /// If none comes to its window.
@@ -36,15 +37,13 @@ pub fn capture_in_window(targets: &[String], mut start: impl FnMut() -> RunningC
     let first = Instant::now();
     let mut ends = Vec::new();
     while first.elapsed() < LIMIT {
-        let mut capture = start();
-        while capture.alive() && first.elapsed() < LIMIT {
+        let (mut capture, begin) = (start(), Instant::now());
+        while capture.alive() && begin.elapsed() < LIMIT / 4 {
             if !targets.iter().any(|target| is_free(target)) && capture.alive() {
                 return capture;
             }
         }
-        if !capture.alive() {
-            ends.push(capture.end());
-        }
+        ends.push(if capture.alive() { capture.signal_and_end(Signal::SIGINT) } else { capture.end() });
     }
     panic!("no capture came to its window: {ends:?}");
 }

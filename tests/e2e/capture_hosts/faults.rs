@@ -234,7 +234,7 @@ fn a_coordinator_that_ends_in_the_window_frees_all_hosts() {
     let cluster = Cluster::of(&[("a", &targets[..1]), ("b", &targets[1..])]);
     for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)]
     {
-        let arguments = ["--duration", "60s", "--session", "long", "--json"];
+        let arguments = ["--duration", "60s", "--session", "long", "--json", "--min-hosts", "2"];
         let capture = capture_in_window(&targets, || cluster.start("a,b", &arguments));
         let ended = capture.signal_and_end(signal);
         assert_eq!(ended.code, code, "{ended:?}");
