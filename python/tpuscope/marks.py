@@ -66,6 +66,8 @@ _FIRST_WAIT = 1.0
 _LONGEST_WAIT = 30.0
 # Seconds that the end of the process waits at most.
 _EXIT_WAIT = 0.3
+# Recorders that are gone and whose marks wait for the end of the process.
+_MAX_LEFT = 16
 
 _time_ns = time.time_ns
 
@@ -317,6 +319,18 @@ class _Sender:
         finally:
             self._lock.release()
 
+    def __del__(self) -> None:
+        """The recorder is gone before the end of the program: what waits is sent by then, and nothing blocks here."""
+        try:
+            if not self.flush(0.0, until_stored=False):
+                if len(_left) < _MAX_LEFT:
+                    _left.append(self)
+                else:
+                    self.finish(0.0)
+        except Exception:
+            # The program goes on, or ends, whatever fails here.
+            pass
+
     def refuse(self, what: str, error: Exception) -> None:
         """Counts a mark that cannot be written as JSON."""
         self._refused += 1
@@ -338,16 +352,19 @@ def _why(what: str, error: Exception) -> str:
 
 
 _senders: weakref.WeakSet[_Sender] = weakref.WeakSet()
+# Those whose recorder is gone, with marks that are not sent yet.
+_left: list[_Sender] = []
 
 
 def _after_fork() -> None:
+    _left.clear()
     for sender in list(_senders):
         sender._begin()
 
 
 def _at_exit() -> None:
     end = time.monotonic() + _EXIT_WAIT
-    for sender in list(_senders):
+    for sender in [*_left, *_senders]:
         try:
             sender.finish(end - time.monotonic())
         except Exception:

@@ -259,6 +259,7 @@ def burst(path, job):
     recorder = marks.Recorder(job, socket_path=path)
     mark = lambda first, count: [recorder.step(number).__enter__() for number in range(first, first + count)]
     mark(0, 40000)
+    say("made")
     deadline = time.monotonic() + 100
     while not recorder.flush() and time.monotonic() < deadline:
         pass

@@ -195,7 +195,7 @@ fn the_log_has_the_summary_when_the_epilog_tells_the_end(agent: &RunningAgent) {
         assert!(line.contains(words), "{words}: {line}");
     }
     // An attempt is a window of the ledger.
-    let attempt = goodput(agent, &["--job", "train#0"]);
+    let attempt = goodput(agent, &["--job", "slurm:77#0"]);
     assert!(attempt.stdout.starts_with("attempt 0 of train (slurm:77), "), "{attempt:?}");
     let shown = ask(agent, &["jobs", "show", "slurm:77", "--json"]).json();
     let ran = &shown["job"]["attempts"][0];
