@@ -106,10 +106,15 @@ fn every_mark_without_room_is_counted_as_lost_also_at_the_end_of_a_program() {
     let ended = program.last();
     assert_eq!(ended["made"], 70_006);
     let told = || host.counts("j");
-    wait_with("the last number", LIMIT, || format!("{:?}", told()), || {
-        let (stored, lost, refused) = told();
-        (stored + lost == 70_006 && refused == 0 && lost >= number("contended", "dropped")).then_some(())
-    });
+    wait_with(
+        "the last number",
+        LIMIT,
+        || format!("{:?}", told()),
+        || {
+            let (stored, lost, refused) = told();
+            (stored + lost == 70_006 && refused == 0 && lost >= number("contended", "dropped")).then_some(())
+        },
+    );
     let answer = host.goodput("j", &["--strict"]);
     assert_eq!(
         (&answer["marks"]["complete"], &answer["last_recorded_step"]),
